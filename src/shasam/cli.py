@@ -1,0 +1,29 @@
+"""The command line: one file per command in ``shasam.commands``, loaded when it is called."""
+
+from __future__ import annotations
+
+import sys
+
+from cyclopts import App
+
+import shasam
+from shasam.errors import ShasamError
+
+app = App(name="shasam", version=shasam.__version__, help=shasam.__doc__)
+app.command("shasam.commands.mine:mine", name="mine")
+
+
+def main() -> None:
+    """Run a command; an error that a user can put right is one sentence, not a traceback."""
+    try:
+        app()
+    except ShasamError as error:
+        print(f"shasam: {error}", file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        print("shasam: stopped", file=sys.stderr)
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,35 @@
+"""The exceptions of the package. Every message says what is wrong, where, and what to do."""
+
+from __future__ import annotations
+
+
+class ShasamError(Exception):
+    """Anything that a user can put right; the command line prints it without a traceback."""
+
+
+class InputError(ShasamError, ValueError):
+    """An argument, a tensor or a table that cannot be used as it is."""
+
+
+class MemoryLimitError(ShasamError, MemoryError):
+    """Work that would not fit in memory, refused before it starts."""
+
+
+class SpecError(ShasamError, ValueError):
+    """A run specification or a flag that is not understood."""
+
+
+class DataError(ShasamError):
+    """Images, labels or splits that cannot be used as they are."""
+
+
+class CheckpointError(ShasamError):
+    """A checkpoint that cannot be written, or cannot be trusted."""
+
+
+class TrainingError(ShasamError):
+    """Training that must not go on: a non-finite loss, a collapse, a run that is locked."""
+
+
+class ContractError(ShasamError, AssertionError):
+    """A class that breaks the contract that ``shasam.testing`` checks."""

@@ -1,0 +1,73 @@
+"""The one base class of all methods, and the two shapes most of them take.
+
+A method says what is learnt; the trainer does the learning. ``steps(batch, stage)`` yields
+``(parameter_group, Losses)``, and after each yield the trainer does backward, clip, finite-guard
+and the optimiser step of that group alone. No method holds an optimiser, a device or a loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from pydantic import BaseModel, ConfigDict
+from torch import Tensor, nn
+
+from shasam.types import Batch, Losses, Predictions
+
+
+class MethodConfig(BaseModel):
+    """Hyper-parameters of a method; every field is a key of the specification and a flag."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One stretch of training: which parameters move, and what the batches are like."""
+
+    name: str  # "learn", "classify", "teacher", ...
+    groups: tuple[str, ...]  # parameter groups that move; all others are frozen, in eval mode
+    views: int = 1  # augmented views of each image
+    sampling: Literal["natural", "balanced", "mined"] = "natural"
+    inputs: Literal["images", "features"] = "images"  # "features": those of a frozen encoder
+
+
+class Method(nn.Module):
+    """Base class. A subclass sets the class variables and writes ``steps`` and ``logits``."""
+
+    summary: ClassVar[str]  # one line for `shasam methods`
+    reference: ClassVar[str]  # authors, venue, year
+    Config: ClassVar[type[MethodConfig]] = MethodConfig
+
+    def __init__(self, config: MethodConfig, encoder: nn.Module, classes: int, groups: int) -> None:
+        super().__init__()
+        self.config, self.encoder, self.classes, self.groups = config, encoder, classes, groups
+
+    def stages(self) -> tuple[Stage, ...]:
+        """The stages of training, in order."""
+        return (Stage("learn", ("main",)),)
+
+    def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
+        """Every parameter in exactly one group; each group has its own optimiser."""
+        return {"main": list(self.parameters())}
+
+    def steps(self, batch: Batch, stage: str) -> Iterator[tuple[str, Losses]]:
+        """Yield (parameter group, losses); the group is stepped before the generator goes on."""
+        raise NotImplementedError
+
+    def features(self, images: Tensor) -> dict[str, Tensor]:
+        """Named features of images (B, 3, H, W), each (B, D), without augmentation."""
+        return {"encoder": self.encoder(images)}
+
+    def logits(self, images: Tensor) -> dict[str, Tensor]:
+        """Class scores (B, C) by the features they read; the first entry is the method's own."""
+        raise NotImplementedError
+
+    def after_training(self, validation: Predictions) -> None:  # noqa: B027
+        """Fit what is fitted on validation predictions (post-processing); most fit nothing."""
+
+    def decide(self, predictions: Predictions) -> Predictions:
+        """Turn scores into decisions; the arg max unless the method says otherwise."""
+        return predictions

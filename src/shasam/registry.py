@@ -1,0 +1,71 @@
+"""Names for things: ``@register("fscl", kind="method")`` and ``lookup("method", "fscl")``.
+
+A name that is not known is answered with the nearest one. Packages outside ours add theirs through
+the entry-point group ``shasam.<kind>s`` (``shasam.methods``, ``shasam.sources``, ...).
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import Any, TypeVar
+
+from shasam.errors import SpecError
+
+T = TypeVar("T")
+
+# kind -> the package whose import registers the built-in entries
+_HOMES = {
+    "method": "shasam.methods",
+    "miner": "shasam.mining",
+    "source": "shasam.data",
+    "encoder": "shasam.models",
+}
+_ENTRIES: dict[str, dict[str, Any]] = {}
+
+
+def register(name: str, *, kind: str) -> Callable[[T], T]:
+    """Class or function decorator: makes it known as ``name`` among the ``kind``s."""
+
+    def decorate(entry: T) -> T:
+        known = _ENTRIES.setdefault(kind, {})
+        if name in known and known[name] is not entry:
+            raise SpecError(f"{kind} {name!r} is registered twice; choose another name")
+        known[name] = entry
+        return entry
+
+    return decorate
+
+
+def names(kind: str) -> list[str]:
+    """All known names of a kind, sorted."""
+    _load(kind)
+    return sorted(_ENTRIES.get(kind, {}))
+
+
+def lookup(kind: str, name: str) -> Any:
+    """The entry, or an error with the nearest known name."""
+    _load(kind)
+    known = _ENTRIES.get(kind, {})
+    if name not in known:
+        raise SpecError(f"there is no {kind} {name!r}{did_you_mean(name, known)}")
+    return known[name]
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """The tail of an error message: the nearest names, or all of them."""
+    known = list(known)
+    near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
+    if near:
+        return f"; did you mean {' or '.join(map(repr, near))}?"
+    return f"; there are: {', '.join(sorted(known))}" if known else ""
+
+
+def _load(kind: str) -> None:
+    if kind in _HOMES:
+        import_module(_HOMES[kind])
+    for entry in entry_points(group=f"shasam.{kind}s"):
+        if entry.name not in _ENTRIES.get(kind, {}):
+            register(entry.name, kind=kind)(entry.load())

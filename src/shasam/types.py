@@ -1,0 +1,106 @@
+"""The nouns that travel between rooms. Frozen; importing this file does not import torch.
+
+Shape legend, used as name suffixes everywhere: B batch rows, V views, N ground set, D embedding,
+C target classes, G sensitive groups, K budget, H image height, W image width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from shasam.errors import ContractError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What ``maximize`` picked: indices and their marginal gains, in the order of picking."""
+
+    indices: Tensor  # (K,) int64
+    gains: Tensor  # (K,)
+    evaluations: int  # marginal gains that were computed
+    optimizer: str
+
+    def __post_init__(self) -> None:
+        if self.indices.shape != self.gains.shape or self.indices.ndim != 1:
+            raise ContractError("a Selection needs one gain for each index")
+        if len(set(self.indices.tolist())) != len(self.indices):
+            raise ContractError("a Selection must not hold an index twice")
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+
+@dataclass(frozen=True)
+class Triplet:
+    """Rows of A from T_i∩S_j, P from T_i∩¬S_j, N from ¬T_i∩S_j; it checks its own labels."""
+
+    anchors: Tensor  # (K,) int64 rows of the labels below
+    positives: Tensor  # (K,)
+    negatives: Tensor  # (K,)
+    target: int  # i
+    sensitive: int  # j
+    t_N: Tensor = field(repr=False)  # target labels of all rows
+    s_N: Tensor = field(repr=False)  # sensitive labels of all rows
+
+    def __post_init__(self) -> None:
+        i, j = self.target, self.sensitive
+        for name, rows, same_t, same_s in (
+            ("anchors", self.anchors, True, True),
+            ("positives", self.positives, True, False),
+            ("negatives", self.negatives, False, True),
+        ):
+            ok = ((self.t_N[rows] == i) == same_t) & ((self.s_N[rows] == j) == same_s)
+            if not bool(ok.all()):
+                wrong = int(rows[int((~ok).nonzero()[0, 0])])
+                raise ContractError(
+                    f"row {wrong} cannot be among the {name} of target {i}, group {j}: "
+                    f"its labels are target {int(self.t_N[wrong])}, group {int(self.s_N[wrong])}"
+                )
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One training step's images and labels. Views of one image stand B rows apart."""
+
+    images: Tensor  # (V*B, 3, H, W) float, normalised, on the device
+    t_B: Tensor  # (B,) int64 target class
+    s_B: Tensor  # (B,) int64 sensitive group
+    rows_B: Tensor  # (B,) int64 row in the manifest
+    views: int  # V
+    step: int  # global step of the stage, from 0
+    progress: float  # share of the stage that is done, 0..1
+    triplets: tuple[Triplet, ...] = ()  # over the rows 0..B-1 of this batch, for mined batches
+
+    @property
+    def t_VB(self) -> Tensor:
+        return self.t_B.repeat(self.views)
+
+    @property
+    def s_VB(self) -> Tensor:
+        return self.s_B.repeat(self.views)
+
+
+@dataclass(frozen=True)
+class Losses:
+    """A differentiable total and its named parts, detached numbers for the log."""
+
+    total: Tensor
+    parts: Mapping[str, float | Tensor] = field(default_factory=dict)
+    active: float | None = None  # share of terms that have a gradient, where that can be 0
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """The unit of truth: every metric is computed from these, without torch."""
+
+    ids: np.ndarray  # (n,) str
+    target: np.ndarray  # (n,) int
+    prediction: np.ndarray  # (n,) int
+    sensitive: np.ndarray  # (n,) int
+    scores: np.ndarray  # (n, C) float32 class probabilities
