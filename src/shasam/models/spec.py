@@ -1,0 +1,24 @@
+"""Which encoder: the ``model`` part of a run specification."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class ModelSpec(BaseModel):
+    """The encoder and where its weights start from."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    encoder: str = "resnet18"  # a registered name: resnet18, vit, or one from outside
+    init: str | None = None  # a .safetensors file of weights (torchvision / timm keys)
+    # resnet18
+    stem: Literal["imagenet", "cifar"] = "imagenet"
+    width: int = Field(64, ge=1)  # channels of layer1; 64 is the standard network
+    embed_dim: int | None = Field(256, ge=1)  # linear layer after pooling; null keeps 8 * width
+    # vit
+    size: Literal["tiny", "small", "base"] = "tiny"
+    patch: int = Field(16, ge=1)
+    depth: int | None = Field(None, ge=1)  # null: the size's own number of blocks (12)

@@ -1,0 +1,141 @@
+"""Vision transformer (Dosovitskiy et al., ICLR 2021) with the state-dict keys of timm."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from shasam.errors import InputError
+from shasam.models.spec import ModelSpec
+from shasam.registry import did_you_mean, register
+
+# size -> (width, heads); depth is 12 for all of them
+SIZES = {"tiny": (192, 3), "small": (384, 6), "base": (768, 12)}
+
+
+class Attention(nn.Module):
+    """Multi-head self-attention; ``qkv`` and ``proj`` are plain layers that may be replaced."""
+
+    def __init__(self, dim: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.qkv = nn.Linear(dim, 3 * dim)
+        self.proj = nn.Linear(dim, dim)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Tokens (B, n, D) to tokens, and the class token's query (B, D), heads side by side."""
+        B, n, D = x.shape
+        qkv = self.qkv(x).reshape(B, n, 3, self.heads, D // self.heads)
+        query = qkv[:, 0, 0].flatten(1)  # (B, D)
+        q, k, v = qkv.permute(2, 0, 3, 1, 4)  # each (B, heads, n, D / heads)
+        x = F.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(B, n, D)
+        return self.proj(x), query
+
+
+class Mlp(nn.Module):
+    """Linear, GELU, linear; ``fc1`` and ``fc2`` may be replaced."""
+
+    def __init__(self, dim: int, hidden: int) -> None:
+        super().__init__()
+        self.fc1 = nn.Linear(dim, hidden)
+        self.fc2 = nn.Linear(hidden, dim)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.fc2(F.gelu(self.fc1(x)))
+
+
+class Block(nn.Module):
+    """Pre-norm transformer block."""
+
+    def __init__(self, dim: int, heads: int) -> None:
+        super().__init__()
+        self.norm1 = nn.LayerNorm(dim, eps=1e-6)
+        self.attn = Attention(dim, heads)
+        self.norm2 = nn.LayerNorm(dim, eps=1e-6)
+        self.mlp = Mlp(dim, 4 * dim)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        attended, query = self.attn(self.norm1(x))
+        x = x + attended
+        return x + self.mlp(self.norm2(x)), query
+
+
+class PatchEmbed(nn.Module):
+    """Image (B, 3, H, W) to patch tokens (B, n, D)."""
+
+    def __init__(self, patch: int, dim: int) -> None:
+        super().__init__()
+        self.proj = nn.Conv2d(3, dim, patch, patch)
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.proj(images).flatten(2).transpose(1, 2)
+
+
+@register("vit", kind="encoder")
+class ViT(nn.Module):
+    """Images (B, 3, H, W) to the normalised class token (B, D)."""
+
+    def __init__(
+        self,
+        size: Literal["tiny", "small", "base"] = "tiny",
+        image_size: int = 224,
+        patch: int = 16,
+        depth: int | None = None,
+    ) -> None:
+        super().__init__()
+        if image_size % patch:
+            raise InputError(
+                f"images of {image_size} px cannot be cut into patches of {patch} px; "
+                f"choose a patch that divides {image_size}"
+            )
+        dim, heads = SIZES[size]
+        self.image_size = image_size
+        self.patch_embed = PatchEmbed(patch, dim)
+        self.cls_token = nn.Parameter(torch.zeros(1, 1, dim))
+        self.pos_embed = nn.Parameter(torch.zeros(1, 1 + (image_size // patch) ** 2, dim))
+        self.blocks = nn.ModuleList(Block(dim, heads) for _ in range(depth or 12))
+        self.norm = nn.LayerNorm(dim, eps=1e-6)
+        self.out_dim = dim
+        nn.init.trunc_normal_(self.pos_embed, std=0.02)
+        nn.init.normal_(self.cls_token, std=1e-6)
+        for module in self.modules():
+            if isinstance(module, nn.Linear):
+                nn.init.trunc_normal_(module.weight, std=0.02)
+                nn.init.zeros_(module.bias)
+
+    @classmethod
+    def from_spec(cls, spec: ModelSpec, image_size: int) -> ViT:
+        """The encoder that a specification asks for, for square images of ``image_size``."""
+        return cls(spec.size, image_size, spec.patch, spec.depth)
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.forward_taps(images, ())[0]
+
+    def forward_taps(
+        self, images: Tensor, taps: tuple[str, ...]
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """The embedding, tokens (B, n, D) after ``"blocks.<n>"``, and ``"query"`` (B, D).
+
+        ``"query"`` is the class token's query vector in the last block, which TADeT reads.
+        """
+        known = ["query", *(f"blocks.{n}" for n in range(len(self.blocks)))]
+        for tap in taps:
+            if tap not in known:
+                raise InputError(f"this ViT has no tap {tap!r}{did_you_mean(tap, known)}")
+        if images.shape[-1] != self.image_size or images.shape[-2] != self.image_size:
+            raise InputError(
+                f"this ViT takes images of {self.image_size} px, not {tuple(images.shape[-2:])}"
+            )
+        x = self.patch_embed(images)
+        x = torch.cat([self.cls_token.expand(len(x), -1, -1), x], dim=1) + self.pos_embed
+        found: dict[str, Tensor] = {}
+        for number, block in enumerate(self.blocks):
+            x, query = block(x)
+            if f"blocks.{number}" in taps:
+                found[f"blocks.{number}"] = x
+        if "query" in taps:
+            found["query"] = query
+        return self.norm(x)[:, 0], found
