@@ -1,0 +1,30 @@
+"""Objectives as functions of tensors; methods put them together."""
+
+from __future__ import annotations
+
+from shasam.losses.adversarial import dann_ramp, negative_entropy, reverse_gradient
+from shasam.losses.contrastive import fscl, supcon
+from shasam.losses.distribution import (
+    conditional_group_mmd,
+    distillation_mmd,
+    mean_alignment,
+    mmd,
+    permute_blocks,
+    standard_normal_kl,
+    total_correlation,
+)
+
+__all__ = [
+    "conditional_group_mmd",
+    "dann_ramp",
+    "distillation_mmd",
+    "fscl",
+    "mean_alignment",
+    "mmd",
+    "negative_entropy",
+    "permute_blocks",
+    "reverse_gradient",
+    "standard_normal_kl",
+    "supcon",
+    "total_correlation",
+]
