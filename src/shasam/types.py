@@ -76,6 +76,9 @@ class Batch:
     step: int  # global step of the stage, from 0
     progress: float  # share of the stage that is done, 0..1
     triplets: tuple[Triplet, ...] = ()  # over the rows 0..B-1 of this batch, for mined batches
+    features: Mapping[str, Tensor] = field(
+        default_factory=dict
+    )  # (B, D) each, where inputs="features"
 
     @property
     def t_VB(self) -> Tensor:
@@ -93,6 +96,7 @@ class Losses:
     total: Tensor
     parts: Mapping[str, float | Tensor] = field(default_factory=dict)
     active: float | None = None  # share of terms that have a gradient, where that can be 0
+    z: Tensor | None = None  # (V*B, D) detached embeddings of the batch, for a plan's ``observe``
 
 
 @dataclass(frozen=True)

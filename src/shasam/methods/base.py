@@ -1,4 +1,4 @@
-"""The one base class of all methods, and the two shapes most of them take.
+"""The one base class of all methods.
 
 A method says what is learnt; the trainer does the learning. ``steps(batch, stage)`` yields
 ``(parameter_group, Losses)``, and after each yield the trainer does backward, clip, finite-guard
@@ -7,13 +7,15 @@ and the optimiser step of that group alone. No method holds an optimiser, a devi
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict
 from torch import Tensor, nn
 
+from shasam.data.batches import BalancedPlan, BatchPlan, NaturalPlan
+from shasam.errors import SpecError
 from shasam.types import Batch, Losses, Predictions
 
 
@@ -40,6 +42,8 @@ class Method(nn.Module):
     summary: ClassVar[str]  # one line for `shasam methods`
     reference: ClassVar[str]  # authors, venue, year
     Config: ClassVar[type[MethodConfig]] = MethodConfig
+    # True where the loss is a mean over rows, so that a batch may be cut over processes
+    row_wise: ClassVar[bool] = False
 
     def __init__(self, config: MethodConfig, encoder: nn.Module, classes: int, groups: int) -> None:
         super().__init__()
@@ -53,6 +57,29 @@ class Method(nn.Module):
         """Every parameter in exactly one group; each group has its own optimiser."""
         return {"main": list(self.parameters())}
 
+    def optimizer_overrides(self) -> dict[str, dict[str, float | str]]:
+        """Parameter group -> settings that differ from the specification (``{"lr": 1.0}``)."""
+        return {}
+
+    def batch_plan(
+        self,
+        stage: Stage,
+        t_N: Tensor,
+        s_N: Tensor,
+        rows: Tensor,
+        batch_size: int,
+        seed: int,
+        steps_per_epoch: int,
+    ) -> BatchPlan:
+        """Which rows make each batch of a stage: ``rows`` are those of the training split."""
+        if stage.sampling == "natural":
+            return NaturalPlan(rows, batch_size, seed, steps_per_epoch)
+        if stage.sampling == "balanced":
+            return BalancedPlan(t_N, s_N, rows, batch_size, seed, steps_per_epoch)
+        raise SpecError(
+            f"{type(self).__name__} asks for {stage.sampling} batches but makes no plan for them"
+        )
+
     def steps(self, batch: Batch, stage: str) -> Iterator[tuple[str, Losses]]:
         """Yield (parameter group, losses); the group is stepped before the generator goes on."""
         raise NotImplementedError
@@ -65,7 +92,11 @@ class Method(nn.Module):
         """Class scores (B, C) by the features they read; the first entry is the method's own."""
         raise NotImplementedError
 
-    def after_training(self, validation: Predictions) -> None:  # noqa: B027
+    def classify(self, features: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Class scores from ``features``; needed by stages whose ``inputs`` are features."""
+        raise NotImplementedError
+
+    def after_training(self, validation: Predictions) -> None:
         """Fit what is fitted on validation predictions (post-processing); most fit nothing."""
 
     def decide(self, predictions: Predictions) -> Predictions:
