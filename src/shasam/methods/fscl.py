@@ -1,0 +1,56 @@
+"""FSCL and FSCL+: the negatives share the anchor's group, so the group helps nobody."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from pydantic import Field
+from torch import Tensor
+
+from shasam.losses import fscl
+from shasam.methods.two_stage import TwoStage, TwoStageConfig
+from shasam.registry import register
+from shasam.types import Batch, Losses
+
+
+@register("fscl", kind="method")
+class FSCL(TwoStage):
+    """-(τ/0.07) mean_i 1/|P(i)| Σ_{p∈P(i)} [ z_i·z_p/τ - log Σ_{n∈N(i)} exp(z_i·z_n/τ) ].
+
+    P(i): the other views of i's target class; N(i): views of another class and of the same group.
+    The positives are not in the denominator. Then a classifier on the frozen features.
+    """
+
+    summary = "supervised contrastive learning whose negatives share the group"
+    reference = "Park et al., CVPR 2022 (FSCL)"
+    group_normalised: ClassVar[bool] = False
+
+    class Config(TwoStageConfig):
+        temperature: float = Field(0.1, gt=0)
+
+    config: Config
+
+    def learn(self, z: Tensor, batch: Batch) -> Losses:
+        loss = fscl(
+            z,
+            batch.t_VB,
+            batch.s_VB,
+            temperature=self.config.temperature,
+            group_normalised=self.group_normalised,
+            classes=self.classes,
+            groups=self.groups,
+        )
+        return Losses(loss, {"fscl": loss.detach()})
+
+
+@register("fscl+", kind="method")
+class FSCLPlus(FSCL):
+    """FSCL with group-wise normalisation: every (target, group) cell weighs the same.
+
+    l_ip is divided by g_p and g_i + 1, where g_x counts the other views of x's cell, and
+    multiplied by V·B / (C·G²); see ``shasam.losses.fscl``.
+    """
+
+    summary = "FSCL with group-wise normalisation of anchors and positives"
+    reference = "Park et al., CVPR 2022 (FSCL+)"
+    group_normalised = True

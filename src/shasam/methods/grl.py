@@ -1,0 +1,46 @@
+"""Gradient reversal: an adversary reads the group from the features, the encoder hides it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch.nn.functional as F
+from pydantic import Field
+from torch import nn
+
+from shasam.losses import dann_ramp, reverse_gradient
+from shasam.methods.ce import CE, CEConfig
+from shasam.models import Classifier
+from shasam.registry import register
+from shasam.types import Batch, Losses
+
+
+@register("grl", kind="method")
+class GRL(CE):
+    """CE(t, classifier(f)) + CE(s, adversary(R_λ(f))), f = encoder(x).
+
+    R_λ is the identity; its gradient is multiplied by -λ(p), with the ramp
+    λ(p) = strength·(2 / (1 + exp(-slope·p)) - 1) over the share p of training that is done.
+    The adversary has one output per group, however many there are.
+    """
+
+    summary = "cross-entropy, and an adversary behind a gradient reversal that reads the group"
+    reference = "Raff and Sylvester, DSAA 2018 (GRAD-pred); ramp: Ganin et al., JMLR 2016"
+
+    class Config(CEConfig):
+        strength: float = Field(1.0, ge=0, json_schema_extra={"weight": "ce"})
+        slope: float = Field(10.0, gt=0)  # of the ramp
+        hidden: int = Field(128, ge=1)  # units of the adversary's layer
+
+    config: Config
+
+    def __init__(self, config: Config, encoder: nn.Module, classes: int, groups: int) -> None:
+        super().__init__(config, encoder, classes, groups)
+        self.adversary = Classifier(int(encoder.out_dim), config.hidden, groups)
+
+    def steps(self, batch: Batch, stage: str) -> Iterator[tuple[str, Losses]]:
+        features_BD = self.encoder(batch.images)
+        target = F.cross_entropy(self.classifier(features_BD), batch.t_B)
+        factor = self.config.strength * dann_ramp(batch.progress, self.config.slope)
+        group = F.cross_entropy(self.adversary(reverse_gradient(features_BD, factor)), batch.s_B)
+        yield "main", Losses(target + group, {"target": target.detach(), "group": group.detach()})

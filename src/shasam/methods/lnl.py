@@ -1,0 +1,92 @@
+"""Learning Not to Learn: forget the group in an intermediate feature map."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch.nn.functional as F
+from pydantic import Field
+from torch import Tensor, nn
+
+from shasam.losses import negative_entropy, reverse_gradient
+from shasam.methods.base import Stage
+from shasam.methods.ce import CE, CEConfig
+from shasam.registry import register
+from shasam.types import Batch, Losses
+
+
+class BiasPredictor(nn.Module):
+    """Feature map (B, channels, h, w) to group scores for each pixel (B, G, h, w)."""
+
+    def __init__(self, channels: int, groups: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(channels, channels, 3, padding=1)
+        self.bn1 = nn.BatchNorm2d(channels)
+        self.conv2 = nn.Conv2d(channels, groups, 3, padding=1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.conv2(F.relu(self.bn1(self.conv1(x))))
+
+
+@register("lnl", kind="method")
+class LNL(CE):
+    """Two updates a batch, with the predictor h on the map m of a middle layer.
+
+    1. the network: CE(t) + entropy · E[Σ_g q_g log q_g], q = softmax h(m) at each pixel;
+    2. CE(s, h(R(m))) at each pixel: the network through a gradient reversal of factor
+       ``reversal``, the predictor as it is, both from the same pass.
+    """
+
+    summary = "entropy and gradient reversal against a group predictor on a middle feature map"
+    reference = "Kim et al., CVPR 2019 (Learning Not to Learn)"
+
+    class Config(CEConfig):
+        entropy: float = Field(0.01, ge=0, json_schema_extra={"weight": "ce"})
+        reversal: float = Field(0.1, ge=0, json_schema_extra={"weight": "ce"})
+        tap: str | None = None  # layer whose map is read; null: layer2, or a ViT's middle block
+
+    config: Config
+
+    def __init__(self, config: Config, encoder: nn.Module, classes: int, groups: int) -> None:
+        super().__init__(config, encoder, classes, groups)
+        channels = getattr(encoder, "tap_channels", {})
+        blocks = getattr(encoder, "blocks", ())
+        self.tap = config.tap or (
+            "layer2" if channels else f"blocks.{max(len(blocks) // 2 - 1, 0)}"
+        )
+        self.predictor = BiasPredictor(channels.get(self.tap, encoder.out_dim), groups)
+
+    def stages(self) -> tuple[Stage, ...]:
+        return (Stage("learn", ("network", "predictor")),)
+
+    def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
+        network = [*self.encoder.parameters(), *self.classifier.parameters()]
+        return {"network": network, "predictor": list(self.predictor.parameters())}
+
+    def steps(self, batch: Batch, stage: str) -> Iterator[tuple[str, Losses]]:
+        features_BD, map_BDHW = self._pass(batch.images)
+        target = F.cross_entropy(self.classifier(features_BD), batch.t_B)
+        entropy = negative_entropy(self.predictor(map_BDHW))
+        total = target + self.config.entropy * entropy
+        yield "network", Losses(total, {"target": target.detach(), "entropy": entropy.detach()})
+
+        _, map_BDHW = self._pass(batch.images)
+        if self.config.reversal > 0:  # with 0 the step would be empty but for momentum
+            hidden = self._group_loss(reverse_gradient(map_BDHW, self.config.reversal), batch)
+            yield "network", Losses(hidden, {"hidden_group": hidden.detach()})
+        # the map from before the network's step: both move from the same point, as published
+        group = self._group_loss(map_BDHW.detach(), batch)
+        yield "predictor", Losses(group, {"group": group.detach()})
+
+    def _pass(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        features_BD, found = self.encoder.forward_taps(images, (self.tap,))
+        map_BDHW = found[self.tap]
+        if map_BDHW.ndim == 3:  # a ViT's tokens (B, 1 + h*w, D): the patches as a map
+            side = int((map_BDHW.shape[1] - 1) ** 0.5)
+            map_BDHW = map_BDHW[:, 1:].transpose(1, 2).unflatten(2, (side, side))
+        return features_BD, map_BDHW
+
+    def _group_loss(self, map_BDHW: Tensor, batch: Batch) -> Tensor:
+        scores_BGHW = self.predictor(map_BDHW)
+        s_BHW = batch.s_B[:, None, None].expand(-1, *scores_BGHW.shape[2:])
+        return F.cross_entropy(scores_BGHW, s_BHW)
