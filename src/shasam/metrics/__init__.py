@@ -1,0 +1,29 @@
+"""Fairness metrics from predictions: numpy only, every number with its interval and support."""
+
+from __future__ import annotations
+
+from shasam.metrics.comparison import Comparison, compare
+from shasam.metrics.counts import Counts
+from shasam.metrics.estimate import Estimate, as_json
+from shasam.metrics.evaluation import evaluate, evaluate_counts
+from shasam.metrics.labels import intersect
+from shasam.metrics.rates import Rate, cell_rates, group_rates, wilson
+from shasam.metrics.seeds import Spread, compare_seeds, over_seeds
+
+__all__ = [
+    "Comparison",
+    "Counts",
+    "Estimate",
+    "Rate",
+    "Spread",
+    "as_json",
+    "cell_rates",
+    "compare",
+    "compare_seeds",
+    "evaluate",
+    "evaluate_counts",
+    "group_rates",
+    "intersect",
+    "over_seeds",
+    "wilson",
+]

@@ -1,0 +1,134 @@
+"""Two models on the same test images: difference, interval and p for every metric.
+
+Both answers to an image travel together: the unit is the joint count of (class, answer of a,
+answer of b, group), so that what is hard for both does not count as a difference.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from shasam.metrics.counts import Counts, encode_rows
+from shasam.metrics.disparity import cell_hole, disparities, group_hole
+from shasam.metrics.evaluation import AVERAGES, LOWEST
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Metric of a minus metric of b; ``p`` is two-sided for 'they are equally good'."""
+
+    difference: float
+    low: float
+    high: float
+    p: float
+    support: int
+    reason: str | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        number = {k: getattr(self, k) for k in ("difference", "low", "high", "p")}
+        plain = {k: (v if math.isfinite(v) else None) for k, v in number.items()}
+        return plain | {"support": self.support, "reason": self.reason}
+
+
+def compare(
+    label: Any,
+    prediction_a: Any,
+    prediction_b: Any,
+    group: Any,
+    *,
+    classes: Sequence[str] | None = None,
+    groups: Sequence[str] | None = None,
+    positive: int | None = None,
+    draws: int = 2000,
+    seed: int = 0,
+    level: float = 0.95,
+) -> dict[str, Comparison]:
+    """a - b for every metric of counts; rows of both models are the same images in one order.
+
+    The interval resamples joint answers within each (class, group) cell. The p is a permutation
+    test: if the models are equally good, it does not matter whose answer is whose, so the two
+    answers to each image are swapped by a fair coin.
+    """
+    if classes is None:
+        seen = np.concatenate(
+            [np.asarray(c).astype(str) for c in (label, prediction_a, prediction_b)]
+        )
+        classes = sorted(set(seen.tolist()))
+        label, prediction_a, prediction_b = (
+            np.asarray(c).astype(str) for c in (label, prediction_a, prediction_b)
+        )
+    t, a, s, class_names, group_names = encode_rows(label, prediction_a, group, classes, groups)
+    _, b, _, _, _ = encode_rows(label, prediction_b, group, classes, groups)
+    C, G = len(class_names), len(group_names)
+    joint = ((t * C + a) * C + b) * G + s
+    n_CABG = np.bincount(joint, minlength=C**3 * G).reshape(C, C, C, G)
+    if positive is None and C == 2:
+        positive = 1
+    counts = Counts(n_CABG.sum(2), class_names, group_names)
+    rng = np.random.default_rng(seed)
+    drawn = _resample(n_CABG, draws, rng)
+    swapped = _swap(n_CABG, draws, rng)
+    out: dict[str, Comparison] = {}
+    for name, (value, hole, support) in _metrics(counts, positive).items():
+        if hole:
+            out[name] = Comparison(math.nan, math.nan, math.nan, math.nan, support, hole)
+            continue
+        difference = float(value(n_CABG.sum(2)) - value(n_CABG.sum(1)))
+        spread = value(drawn.sum(3)) - value(drawn.sum(2))
+        low, high = np.quantile(spread, [(1 - level) / 2, (1 + level) / 2])
+        chance = value(swapped.sum(3)) - value(swapped.sum(2))
+        as_far = int((np.abs(chance) >= abs(difference) - 1e-12).sum())
+        out[name] = Comparison(
+            difference,
+            min(float(low), difference),
+            max(float(high), difference),
+            (1 + as_far) / (1 + draws),
+            support,
+        )
+    return out
+
+
+Metric = tuple[Callable[[np.ndarray], np.ndarray], str | None, int]
+
+
+def _metrics(counts: Counts, positive: int | None) -> dict[str, Metric]:
+    smallest = int(counts.cells_CG.min())
+    empty = counts.empty_cells()
+    hole = f"no image of {empty[0]}" if empty else None
+    out: dict[str, Metric] = {}
+    for name, value in AVERAGES.items():
+        out[name] = (value, None if name == "accuracy" else hole, counts.total)
+    for name, rates in LOWEST.items():
+        why = cell_hole(counts) if name == "worst_group_accuracy" else group_hole(counts)
+        out[name] = (lambda n, rates=rates: rates(n).min(-1), why, smallest)
+    for name, metric in disparities(len(counts.classes), len(counts.groups), positive).items():
+        out[name] = (metric.value, metric.hole(counts), metric.support(counts))
+    return out
+
+
+def _resample(n_CABG: np.ndarray, draws: int, rng: np.random.Generator) -> np.ndarray:
+    """Dirichlet shares of joint answers within each cell: (draws, C, A, B, G)."""
+    answers = n_CABG.shape[1] * n_CABG.shape[2]
+    occupied = n_CABG.sum((1, 2), keepdims=True)
+    alpha = np.where(occupied > 0, n_CABG + 1.0 / answers, 0.0)
+    weight = rng.standard_gamma(np.broadcast_to(alpha, (draws, *alpha.shape)))
+    whole = weight.sum((2, 3), keepdims=True)
+    return weight / np.where(whole > 0, whole, 1.0) * occupied
+
+
+def _swap(n_CABG: np.ndarray, draws: int, rng: np.random.Generator) -> np.ndarray:
+    """Tables in which each image's two answers were swapped by a fair coin."""
+    out = np.empty((draws, *n_CABG.shape), dtype=np.int64)
+    both = n_CABG + np.swapaxes(n_CABG, 1, 2)
+    for i in range(n_CABG.shape[1]):
+        out[:, :, i, i] = n_CABG[:, i, i]
+        for j in range(i + 1, n_CABG.shape[2]):
+            kept = rng.binomial(both[:, i, j], 0.5, size=(draws, *both[:, i, j].shape))
+            out[:, :, i, j] = kept
+            out[:, :, j, i] = both[:, i, j] - kept
+    return out

@@ -1,0 +1,127 @@
+"""Counts per (class, prediction, group): the engine of every metric that needs no scores.
+
+Shapes: C classes, P predictions (the same C names), G groups; leading axes are bootstrap draws, so
+that one formula serves a table and 2,000 resampled ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from shasam.errors import InputError
+from shasam.metrics.labels import encode
+
+
+@dataclass(frozen=True)
+class Counts:
+    """How many images of class c and group g were called p."""
+
+    n_CPG: np.ndarray  # int64
+    classes: tuple[str, ...]
+    groups: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        shape = (len(self.classes), len(self.classes), len(self.groups))
+        if self.n_CPG.shape != shape:
+            raise InputError(f"counts of shape {self.n_CPG.shape} do not fit the names: {shape}")
+
+    @classmethod
+    def from_codes(
+        cls,
+        t: np.ndarray,
+        p: np.ndarray,
+        s: np.ndarray,
+        classes: Sequence[str],
+        groups: Sequence[str],
+    ) -> Counts:
+        """Count codes 0..C-1 and 0..G-1."""
+        C, G = len(classes), len(groups)
+        joint = (t * C + p) * G + s
+        n = np.bincount(joint, minlength=C * C * G).reshape(C, C, G)
+        return cls(n, tuple(classes), tuple(groups))
+
+    @classmethod
+    def from_labels(
+        cls,
+        label: Any,
+        prediction: Any,
+        group: Any,
+        *,
+        classes: Sequence[str] | None = None,
+        groups: Sequence[str] | None = None,
+    ) -> Counts:
+        """Count three columns of the same length."""
+        return cls.from_codes(*encode_rows(label, prediction, group, classes, groups))
+
+    @property
+    def total(self) -> int:
+        return int(self.n_CPG.sum())
+
+    @property
+    def cells_CG(self) -> np.ndarray:
+        """Images of each (class, group) cell."""
+        return self.n_CPG.sum(1)
+
+    def empty_cells(self) -> list[str]:
+        """The (class, group) cells without an image, in words."""
+        rows = np.argwhere(self.cells_CG == 0)
+        return [f"class {self.classes[c]!r} in group {self.groups[g]!r}" for c, g in rows]
+
+    def empty_groups(self) -> list[str]:
+        return [repr(self.groups[g]) for g in np.flatnonzero(self.n_CPG.sum((0, 1)) == 0)]
+
+
+def encode_rows(
+    label: Any,
+    prediction: Any,
+    group: Any,
+    classes: Sequence[str] | None,
+    groups: Sequence[str] | None,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, tuple[str, ...], tuple[str, ...]]:
+    """Codes of the three columns, and the names of classes and groups."""
+    t, class_names = encode(label, classes, "label", also=prediction if classes is None else None)
+    p, _ = encode(prediction, classes, "prediction", also=label if classes is None else None)
+    s, group_names = encode(group, groups, "group")
+    if not len(t) == len(p) == len(s):
+        raise InputError(
+            f"there are {len(t)} labels, {len(p)} predictions and {len(s)} groups; "
+            "each row needs one of each"
+        )
+    if not len(t):
+        raise InputError("there are no rows to measure; give at least one prediction")
+    return t, p, s, class_names, group_names
+
+
+def recalls(n_CPG: np.ndarray) -> np.ndarray:
+    """Accuracy of each cell, P(prediction = c | class c, group g): shape (..., C, G)."""
+    return _divide(np.einsum("...ccg->...cg", n_CPG), n_CPG.sum(-2))
+
+
+def class_recalls(n_CPG: np.ndarray) -> np.ndarray:
+    """P(prediction = c | class c): shape (..., C)."""
+    return _divide(np.einsum("...ccg->...c", n_CPG), n_CPG.sum((-2, -1)))
+
+
+def group_accuracies(n_CPG: np.ndarray) -> np.ndarray:
+    """P(prediction = class | group g): shape (..., G)."""
+    return _divide(np.einsum("...ccg->...g", n_CPG), n_CPG.sum((-3, -2)))
+
+
+def prediction_rates(n_CPG: np.ndarray) -> np.ndarray:
+    """P(prediction = p | group g): shape (..., P, G)."""
+    return _divide(n_CPG.sum(-3), n_CPG.sum((-3, -2))[..., None, :])
+
+
+def accuracy(n_CPG: np.ndarray) -> np.ndarray:
+    """P(prediction = class): shape (...)."""
+    return _divide(np.einsum("...ccg->...", n_CPG), n_CPG.sum((-3, -2, -1)))
+
+
+def _divide(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
+    """part / whole, NaN where there is nothing to divide by."""
+    out = np.full(np.broadcast_shapes(part.shape, whole.shape), np.nan)
+    return np.divide(part, whole, out=out, where=whole > 0)

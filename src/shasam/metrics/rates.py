@@ -1,0 +1,56 @@
+"""Rates of single cells and groups, each with its own Wilson interval."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from statistics import NormalDist
+
+from shasam.metrics.counts import Counts
+from shasam.metrics.estimate import Estimate
+
+
+@dataclass(frozen=True)
+class Rate:
+    """One rate: of which class and group, and how sure."""
+
+    kind: str  # "recall": P(right | class, group); "selection": P(prediction | group); "accuracy"
+    name: str | None  # the class, or None where the rate is over all classes
+    group: str
+    estimate: Estimate
+
+
+def wilson(part: int, whole: int, level: float = 0.95) -> Estimate:
+    """part / whole with Wilson's score interval (1927); NaN with a reason where whole is 0."""
+    if whole == 0:
+        return Estimate.undefined("no images")
+    z = NormalDist().inv_cdf((1 + level) / 2)
+    p, w = part / whole, z * z / whole
+    middle = (p + w / 2) / (1 + w)
+    half = z / (1 + w) * math.sqrt(p * (1 - p) / whole + w / (4 * whole))
+    low = 0.0 if part == 0 else max(0.0, middle - half)
+    high = 1.0 if part == whole else min(1.0, middle + half)
+    return Estimate(p, low, high, whole)
+
+
+def cell_rates(counts: Counts, level: float = 0.95) -> list[Rate]:
+    """The accuracy of every (class, group) cell: what equalized odds compares."""
+    cells = counts.cells_CG
+    return [
+        Rate("recall", name, group, wilson(int(counts.n_CPG[c, c, g]), int(cells[c, g]), level))
+        for c, name in enumerate(counts.classes)
+        for g, group in enumerate(counts.groups)
+    ]
+
+
+def group_rates(counts: Counts, level: float = 0.95) -> list[Rate]:
+    """Accuracy of every group, and how often each class is predicted for it."""
+    sizes = counts.n_CPG.sum((0, 1))
+    out = []
+    for g, group in enumerate(counts.groups):
+        right, whole = int(counts.n_CPG[:, :, g].trace()), int(sizes[g])
+        out.append(Rate("accuracy", None, group, wilson(right, whole, level)))
+        for p, name in enumerate(counts.classes):
+            part = int(counts.n_CPG[:, p, g].sum())
+            out.append(Rate("selection", name, group, wilson(part, whole, level)))
+    return out
