@@ -105,10 +105,14 @@ def _metrics(counts: Counts, positive: int | None) -> dict[str, Metric]:
         out[name] = (value, None if name == "accuracy" else hole, counts.total)
     for name, rates in LOWEST.items():
         why = cell_hole(counts) if name == "worst_group_accuracy" else group_hole(counts)
-        out[name] = (lambda n, rates=rates: rates(n).min(-1), why, smallest)
+        out[name] = (_lowest_of(rates), why, smallest)
     for name, metric in disparities(len(counts.classes), len(counts.groups), positive).items():
         out[name] = (metric.value, metric.hole(counts), metric.support(counts))
     return out
+
+
+def _lowest_of(rates: Callable[[np.ndarray], np.ndarray]) -> Callable[[np.ndarray], np.ndarray]:
+    return lambda n_CPG: rates(n_CPG).min(-1)
 
 
 def _resample(n_CABG: np.ndarray, draws: int, rng: np.random.Generator) -> np.ndarray:

@@ -68,21 +68,19 @@ def disparities(classes: int, groups: int, positive: int | None) -> dict[str, Di
             [f"class {counts.classes[positive]!r} in group {counts.groups[g]!r}" for g in empty]
         )
 
-    cell = {"hole": cell_hole, "support": smallest_cell}
-    group = {"hole": group_hole, "support": smallest_group}
     return {
-        "eo_mean": Disparity(recall_gaps, average, **cell),
-        "eo_max": Disparity(recall_gaps, largest, **cell),
-        "eo_sum": Disparity(recall_gaps, total, **cell),
-        "eo_mean_range": Disparity(recall_gaps, mean_of_largest, **cell),
+        "eo_mean": Disparity(recall_gaps, average, cell_hole, smallest_cell),
+        "eo_max": Disparity(recall_gaps, largest, cell_hole, smallest_cell),
+        "eo_sum": Disparity(recall_gaps, total, cell_hole, smallest_cell),
+        "eo_mean_range": Disparity(recall_gaps, mean_of_largest, cell_hole, smallest_cell),
         "equal_opportunity": Disparity(
             positive_gaps,
             largest,
             positive_hole,
             lambda counts: 0 if positive is None else int(counts.cells_CG[positive].min()),
         ),
-        "demographic_parity": Disparity(rate_gaps, largest, **group),
-        "accuracy_gap": Disparity(accuracy_gaps, largest, **group),
+        "demographic_parity": Disparity(rate_gaps, largest, group_hole, smallest_group),
+        "accuracy_gap": Disparity(accuracy_gaps, largest, group_hole, smallest_group),
     }
 
 

@@ -40,11 +40,10 @@ class Estimate:
     @classmethod
     def from_dict(cls, entry: Mapping[str, Any]) -> Estimate:
         """What ``as_dict`` wrote."""
-        numbers = [_number(entry.get(key)) for key in ("value", "low", "high")]
+        value, low, high = (_number(entry.get(key)) for key in ("value", "low", "high"))
         reason = entry.get("reason")
-        return cls(
-            *numbers, int(entry.get("support") or 0), None if reason is None else str(reason)
-        )
+        support = int(entry.get("support") or 0)
+        return cls(value, low, high, support, None if reason is None else str(reason))
 
 
 def as_json(estimates: Mapping[str, Estimate]) -> dict[str, dict[str, Any]]:

@@ -49,47 +49,47 @@ def percentile(draws_D: np.ndarray, value: float, level: float) -> tuple[float, 
 def fold(gaps_K: np.ndarray, noise_DK: np.ndarray, norm: Norm, level: float) -> tuple[float, float]:
     """Interval for ``norm(gaps)`` by inverting a test over hypothetical gaps h = 0, ...
 
-    Under h the signed gaps are ``h * direction + noise``, where the direction is that of the
-    observed gaps after the part that noise explains is taken out of each (d² - se²). The error
-    probability is shared between the two ends in proportion to the power to tell h from 0: near 0
-    an observation cannot be too small, so all of it goes to the other end (Feldman and Cousins
-    1998 give the same advice for a bounded mean).
+    Under h the signed gaps are ``h * direction + noise``. The direction is not known: noise adds
+    more to a norm whose gaps are few and large than to one whose gaps are many and small. So each
+    end takes the careful one: the lower end the observed gaps freed of what noise explains,
+    sign(d) √(d² - se²), the upper end the gaps with as much noise put on, sign(d) √(d² + se²).
+    The error probability is shared between the ends in proportion to the power to tell h from 0:
+    near 0 an observation cannot be too small, so all of it goes to the other end (the advice of
+    Feldman and Cousins 1998 for a bounded mean). The interval thus starts at 0 exactly when the
+    test of 'no gap at all' does not reject.
     """
     alpha = 1.0 - level
     seen = float(norm(gaps_K))
     se_K = noise_DK.std(0)
     none = norm(noise_DK)
-    reach = seen + 4.0 * float(none.std()) + float(np.quantile(none, level))
+    threshold = float(np.quantile(none, level))
+    reach = seen + 4.0 * float(none.std()) + threshold
     if reach <= seen:  # nothing varies
         return seen, seen
-    direction = _direction(gaps_K, se_K, norm)
-    threshold = np.quantile(none, level)
-    above, below, power = [], [], []
     hypotheses = np.linspace(0.0, reach, GRID)
-    for h in hypotheses:
-        under = norm(h * direction + noise_DK)
-        above.append(np.mean(under >= seen))
-        below.append(np.mean(under <= seen))
-        power.append(np.mean(under > threshold))
-    to_the_left = alpha / 2 * np.asarray(power)
-    too_small = np.asarray(above) - (alpha - to_the_left)  # < 0: h is too small for what was seen
-    too_large = np.asarray(below) - to_the_left
-    inside = np.flatnonzero((too_small >= 0) & (too_large >= 0))
-    if not len(inside):
-        return seen, seen
-    first, last = int(inside[0]), int(inside[-1])
+
+    def margins(direction_K: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Below 0 where h is too small, and where it is too large, for what was seen."""
+        under_HD = np.stack([norm(h * direction_K + noise_DK) for h in hypotheses])
+        power = (under_HD > threshold).mean(1)
+        small = (under_HD >= seen).mean(1) - alpha * (1 - power / 2)
+        large = (under_HD <= seen).mean(1) - alpha / 2 * power
+        return small, large
+
+    sign_K = np.where(gaps_K < 0, -1.0, 1.0)
+    freed_K = sign_K * np.sqrt(np.maximum(gaps_K**2 - se_K**2, 0.0))
+    too_small, _ = margins(_unit(freed_K if norm(freed_K) > 0 else gaps_K, se_K, norm))
+    _, too_large = margins(_unit(sign_K * np.sqrt(gaps_K**2 + se_K**2), se_K, norm))
+    first = int(np.argmax(too_small >= 0)) if (too_small >= 0).any() else GRID - 1
+    last = int(GRID - 1 - np.argmax(too_large[::-1] >= 0)) if (too_large >= 0).any() else 0
     low = _crossing(hypotheses, too_small, first - 1) if first else 0.0
     high = _crossing(hypotheses, too_large, last) if last + 1 < GRID else reach
     return min(low, seen), max(high, seen)
 
 
-def _direction(gaps_K: np.ndarray, se_K: np.ndarray, norm: Norm) -> np.ndarray:
-    rest_K = np.sign(gaps_K) * np.sqrt(np.maximum(gaps_K**2 - se_K**2, 0.0))
-    for candidate in (rest_K, gaps_K, se_K):
-        size = float(norm(candidate))
-        if size > 0:
-            return candidate / size
-    return np.zeros_like(gaps_K)
+def _unit(gaps_K: np.ndarray, se_K: np.ndarray, norm: Norm) -> np.ndarray:
+    size = float(norm(gaps_K))
+    return gaps_K / size if size > 0 else se_K / float(norm(se_K))
 
 
 def _crossing(x: np.ndarray, y: np.ndarray, i: int) -> float:
