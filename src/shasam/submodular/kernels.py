@@ -1,0 +1,178 @@
+"""Similarity kernels: cosine, (1 + cos)/2 and rbf, with the memory they need known beforehand.
+
+``cosine`` and ``shifted_cosine`` are inner products of *mapped* features, so that whoever needs no
+n×n matrix can work on the features alone: (1 + z·y)/2 = [z, 1]/√2 · [y, 1]/√2.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from shasam.errors import InputError, MemoryLimitError
+from shasam.registry import did_you_mean
+from shasam.submodular import loops
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
+Similarity = Literal["cosine", "shifted_cosine", "rbf"]
+SIMILARITIES = ("cosine", "shifted_cosine", "rbf")
+_TILE = 1024  # rows per tile: the tile and its mirror stay in the last-level cache
+
+
+def as_tensor(x: ArrayLike | Tensor, name: str) -> Tensor:
+    """A float tensor of at least 32 bits; 16-bit input is computed in float32."""
+    tensor = x if isinstance(x, Tensor) else torch.as_tensor(np.asarray(x))
+    if not tensor.is_floating_point():
+        tensor = tensor.to(torch.get_default_dtype())
+    if tensor.dtype in (torch.float16, torch.bfloat16):
+        tensor = tensor.float()
+    if tensor.ndim != 2:
+        raise InputError(
+            f"{name} must be a matrix, one row per element; got shape {tuple(tensor.shape)}"
+        )
+    return tensor
+
+
+def check_finite(x_ND: Tensor, name: str) -> None:
+    """Refuse NaN and infinity, and say in which row."""
+    # One reduction when all is well; rows are looked at only when it is not.
+    if bool(torch.isfinite(x_ND.detach().sum())):
+        return
+    bad = (~torch.isfinite(x_ND.detach())).any(dim=1).nonzero()
+    if len(bad):
+        raise InputError(
+            f"{name} has NaN or infinity in row {int(bad[0])} ({len(bad)} such rows); "
+            "drop those rows or repair what made them"
+        )
+
+
+def as_features(z: ArrayLike | Tensor, name: str = "features") -> Tensor:
+    """Checked features (N, D); an empty set is refused."""
+    z_ND = as_tensor(z, name)
+    if len(z_ND) == 0:
+        raise InputError(f"{name} is empty; there is nothing to select from")
+    check_finite(z_ND, name)
+    return z_ND
+
+
+def mapped_features(z_ND: Tensor, similarity: Similarity) -> Tensor | None:
+    """Features whose plain inner products are the similarity; None where there are none (rbf)."""
+    _check_similarity(similarity)
+    if similarity == "rbf":
+        return None
+    # A zero vector has no direction: it is similar to nothing (cosine 0), and stays finite.
+    unit_ND = z_ND / z_ND.norm(dim=1, keepdim=True).clamp_min(torch.finfo(z_ND.dtype).tiny)
+    if similarity == "cosine":
+        return unit_ND
+    ones_N1 = torch.ones_like(unit_ND[:, :1])
+    return torch.cat([unit_ND, ones_N1], dim=1) * (0.5**0.5)
+
+
+def similarity_matrix(
+    x_ND: Tensor, y_MD: Tensor, similarity: Similarity, gamma: float | None = None
+) -> Tensor:
+    """Cross kernel (N, M), differentiable.
+
+    cosine: x·y / |x||y|; shifted_cosine: (1 + cosine)/2; rbf: exp(-γ |x - y|²), γ = 1/D if None.
+    """
+    x_map, y_map = mapped_features(x_ND, similarity), mapped_features(y_MD, similarity)
+    check_memory(len(x_ND), len(y_MD), x_ND)
+    if x_map is not None and y_map is not None:
+        return x_map @ y_map.T
+    gamma = 1.0 / x_ND.shape[1] if gamma is None else gamma
+    # Squares are summed directly: the expanded form loses half its digits for near points.
+    return torch.exp(-gamma * torch.cdist(x_ND, y_MD, compute_mode="donot_use_mm_for_euclid_dist").square())
+
+
+def kernel_matrix(z_ND: Tensor, similarity: Similarity, gamma: float | None = None) -> Tensor:
+    """Symmetric kernel (N, N); without gradient the lower half is a mirror of the upper."""
+    mapped = mapped_features(z_ND, similarity)
+    if mapped is None or mapped.requires_grad or z_ND.device.type != "cpu" or len(z_ND) <= _TILE:
+        kernel_NN = similarity_matrix(z_ND, z_ND, similarity, gamma)
+        # Rounding may break symmetry in the last digit; the mean of both halves has the gradient.
+        return kernel_NN if mapped is not None else (kernel_NN + kernel_NN.T) / 2
+    n = len(mapped)
+    check_memory(n, n, mapped)
+    mapped = mapped.contiguous()
+    kernel_NN = torch.empty(n, n, dtype=mapped.dtype)
+    view = kernel_NN.numpy()
+    for start in range(0, n, _TILE):
+        stop = min(start + _TILE, n)
+        torch.mm(mapped[start:stop], mapped[start:].T, out=kernel_NN[start:stop, start:])
+        loops.mirror_rows(view, start, stop)
+    return kernel_NN
+
+
+def check_kernel(kernel: ArrayLike | Tensor) -> Tensor:
+    """A given kernel must be square, symmetric, finite and not empty."""
+    kernel_NN = as_tensor(kernel, "kernel")
+    n, m = kernel_NN.shape
+    if n != m:
+        raise InputError(
+            f"kernel must be square; got {n}×{m}. For candidates against another set use from_features"
+        )
+    if n == 0:
+        raise InputError("kernel is empty; there is nothing to select from")
+    check_finite(kernel_NN, "kernel")
+    plain = kernel_NN.detach()
+    if plain.device.type == "cpu":
+        gap, row, column = loops.largest_asymmetry(np.ascontiguousarray(plain.numpy()))
+    else:
+        gaps_NN = (plain - plain.T).abs()
+        flat = int(gaps_NN.argmax())
+        gap, row, column = float(gaps_NN.flatten()[flat]), flat // n, flat % n
+    scale = max(float(plain.abs().amax()), 1e-300)
+    if gap > 1e3 * torch.finfo(plain.dtype).eps * scale:
+        raise InputError(
+            f"kernel is not symmetric: entries ({row}, {column}) and ({column}, {row}) differ by {gap:.3g}; "
+            "use (K + K.T)/2 if that is what is meant"
+        )
+    return kernel_NN
+
+
+def check_memory(rows: int, columns: int, like: Tensor) -> None:
+    """Refuse an allocation that cannot succeed, with the bytes it needs and the size that fits."""
+    need = rows * columns * like.element_size()
+    free = available_bytes(like.device)
+    if free is None or need <= 0.9 * free:
+        return
+    fits = int((0.9 * free / like.element_size()) ** 0.5)
+    if rows != columns:
+        fits = int(0.9 * free / like.element_size() / max(min(rows, columns), 1))
+    raise MemoryLimitError(
+        f"a {rows:,}×{columns:,} kernel needs {need / 2**30:.1f} GiB and {free / 2**30:.1f} GiB are free; "
+        f"a pool of up to {fits:,} fits. Draw a smaller pool, give fewer represented rows, or use "
+        "LogDet or FLQMI, which need no kernel"
+    )
+
+
+def available_bytes(device: torch.device) -> int | None:
+    """Free memory of a device in bytes, None where the platform does not say."""
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
+    if device.type != "cpu":
+        return None
+    try:
+        with open("/proc/meminfo", encoding="ascii") as lines:
+            for line in lines:
+                if line.startswith("MemAvailable:"):
+                    return int(line.split()[1]) * 1024
+    except OSError:
+        pass
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        return None
+
+
+def _check_similarity(similarity: str) -> None:
+    if similarity not in SIMILARITIES:
+        raise InputError(
+            f"there is no similarity {similarity!r}{did_you_mean(similarity, SIMILARITIES)}"
+        )
