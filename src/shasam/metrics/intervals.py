@@ -14,7 +14,7 @@ import numpy as np
 
 Norm = Callable[[np.ndarray], np.ndarray]  # (..., K) signed differences -> (...)
 
-GRID = 49  # hypothetical gaps that are tried; the ends are interpolated between them
+STEPS = 11  # bisections: an end is found to 1/4096 of the range that is searched
 STRATA = ("cell", "group", "none")
 
 
@@ -47,56 +47,55 @@ def percentile(draws_D: np.ndarray, value: float, level: float) -> tuple[float, 
 
 
 def fold(gaps_K: np.ndarray, noise_DK: np.ndarray, norm: Norm, level: float) -> tuple[float, float]:
-    """Interval for ``norm(gaps)`` by inverting a test over hypothetical gaps h = 0, ...
+    """Interval for ``norm(gaps)`` by inverting a test over hypothetical gaps h >= 0.
 
-    Under h the signed gaps are ``h * direction + noise``. The direction is not known: noise adds
-    more to a norm whose gaps are few and large than to one whose gaps are many and small. So each
-    end takes the careful one: the lower end the observed gaps freed of what noise explains,
-    sign(d) √(d² - se²), the upper end the gaps with as much noise put on, sign(d) √(d² + se²).
+    Under h the signed gaps are ``h * direction + noise``. The direction is not known, and it
+    matters: noise adds more to a mean of few large gaps than of many small ones, and the other way
+    round to a maximum. So two are tried, the observed gaps freed of what noise explains,
+    sign(d) √(d² - se²), and with as much put on, sign(d) √(d² + se²); each end is the wider one.
     The error probability is shared between the ends in proportion to the power to tell h from 0:
     near 0 an observation cannot be too small, so all of it goes to the other end (the advice of
-    Feldman and Cousins 1998 for a bounded mean). The interval thus starts at 0 exactly when the
-    test of 'no gap at all' does not reject.
+    Feldman and Cousins 1998 for a bounded mean). The interval thus starts at 0 when the test of
+    'no gap at all' does not reject.
     """
     alpha = 1.0 - level
     seen = float(norm(gaps_K))
-    se_K = noise_DK.std(0)
-    none = norm(noise_DK)
-    threshold = float(np.quantile(none, level))
-    reach = seen + 4.0 * float(none.std()) + threshold
-    if reach <= seen:  # nothing varies
+    none_D = norm(noise_DK)
+    threshold = float(np.quantile(none_D, level))
+    reach = seen + 4.0 * float(none_D.std()) + threshold
+    if threshold <= 0:  # nothing varies
         return seen, seen
-    hypotheses = np.linspace(0.0, reach, GRID)
+    low, high = seen, seen
+    for direction_K in _directions(gaps_K, noise_DK.std(0), norm):
 
-    def margins(direction_K: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Below 0 where h is too small, and where it is too large, for what was seen."""
-        under_HD = np.stack([norm(h * direction_K + noise_DK) for h in hypotheses])
-        power = (under_HD > threshold).mean(1)
-        small = (under_HD >= seen).mean(1) - alpha * (1 - power / 2)
-        large = (under_HD <= seen).mean(1) - alpha / 2 * power
-        return small, large
+        def too_small(h: float, direction_K: np.ndarray = direction_K) -> bool:
+            under_D = norm(h * direction_K + noise_DK)
+            return np.mean(under_D >= seen) < alpha * (1 - np.mean(under_D > threshold) / 2)
 
+        def too_large(h: float, direction_K: np.ndarray = direction_K) -> bool:
+            under_D = norm(h * direction_K + noise_DK)
+            return np.mean(under_D <= seen) < alpha / 2 * np.mean(under_D > threshold)
+
+        low = min(low, _last(too_small, 0.0, seen))
+        high = max(high, _last(lambda h, f=too_large: not f(h), 0.0, reach))  # type: ignore[misc]
+    return low, high
+
+
+def _directions(gaps_K: np.ndarray, se_K: np.ndarray, norm: Norm) -> list[np.ndarray]:
     sign_K = np.where(gaps_K < 0, -1.0, 1.0)
     freed_K = sign_K * np.sqrt(np.maximum(gaps_K**2 - se_K**2, 0.0))
-    too_small, _ = margins(_unit(freed_K if norm(freed_K) > 0 else gaps_K, se_K, norm))
-    _, too_large = margins(_unit(sign_K * np.sqrt(gaps_K**2 + se_K**2), se_K, norm))
-    first = int(np.argmax(too_small >= 0)) if (too_small >= 0).any() else GRID - 1
-    last = int(GRID - 1 - np.argmax(too_large[::-1] >= 0)) if (too_large >= 0).any() else 0
-    low = _crossing(hypotheses, too_small, first - 1) if first else 0.0
-    high = _crossing(hypotheses, too_large, last) if last + 1 < GRID else reach
-    return min(low, seen), max(high, seen)
+    loaded_K = sign_K * np.sqrt(gaps_K**2 + se_K**2)
+    return [d / norm(d) for d in (freed_K, loaded_K) if norm(d) > 0]
 
 
-def _unit(gaps_K: np.ndarray, se_K: np.ndarray, norm: Norm) -> np.ndarray:
-    size = float(norm(gaps_K))
-    return gaps_K / size if size > 0 else se_K / float(norm(se_K))
-
-
-def _crossing(x: np.ndarray, y: np.ndarray, i: int) -> float:
-    """Where the line between grid points i and i+1 passes 0."""
-    if y[i] == y[i + 1]:
-        return float(x[i])
-    return float(x[i] + (x[i + 1] - x[i]) * np.clip(y[i] / (y[i] - y[i + 1]), 0.0, 1.0))
+def _last(holds: Callable[[float], bool], low: float, high: float) -> float:
+    """The largest h in [low, high] up to which ``holds``, by bisection; low where it never does."""
+    if not holds(low):
+        return low
+    for _ in range(STEPS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if holds(middle) else (low, middle)
+    return (low + high) / 2
 
 
 def lowest(rates_K: np.ndarray, noise_DK: np.ndarray, level: float) -> tuple[float, float]:
