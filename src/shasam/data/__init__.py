@@ -1,0 +1,32 @@
+"""Images with labels: sources, protocols, hashed manifests, packed stores, views.
+
+Importing this package registers the built-in sources and does not import torch;
+``shasam.data.views`` does.
+"""
+
+from __future__ import annotations
+
+from shasam.data import sources
+from shasam.data.dataset import Dataset, make_protocol, make_source, open_data
+from shasam.data.manifest import Manifest
+from shasam.data.protocol import Protocol
+from shasam.data.source import Exclusion, Label, Listing, Reading, Source
+from shasam.data.spec import DataSpec
+from shasam.data.store import Store
+
+__all__ = [
+    "DataSpec",
+    "Dataset",
+    "Exclusion",
+    "Label",
+    "Listing",
+    "Manifest",
+    "Protocol",
+    "Reading",
+    "Source",
+    "Store",
+    "make_protocol",
+    "make_source",
+    "open_data",
+    "sources",
+]

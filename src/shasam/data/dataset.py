@@ -1,0 +1,157 @@
+"""A data set that is ready to use: manifest, labels, and images from the packed store."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from shasam.data.manifest import Manifest
+from shasam.data.packing import Progress, open_store
+from shasam.data.protocol import Protocol
+from shasam.data.source import Exclusion, Source
+from shasam.data.spec import DataSpec
+from shasam.data.store import Store
+from shasam.errors import DataError, SpecError
+from shasam.registry import did_you_mean, lookup
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+BAD_SHARE = 0.01  # more unreadable images than this stop the work
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """Rows are those of the manifest; ``images`` reads them in any order."""
+
+    spec: DataSpec
+    manifest: Manifest
+    store: Store = field(repr=False)
+    store_rows: np.ndarray = field(repr=False)  # row of the store for each row of the manifest
+    attributes: pa.Table = field(repr=False)  # the source's columns for each row of the manifest
+
+    @property
+    def t_N(self) -> np.ndarray:
+        return self.manifest.t_N
+
+    @property
+    def s_N(self) -> np.ndarray:
+        return self.manifest.s_N
+
+    @property
+    def target_names(self) -> tuple[str, ...]:
+        return self.manifest.target_names
+
+    @property
+    def sensitive_names(self) -> tuple[str, ...]:
+        return self.manifest.sensitive_names
+
+    @property
+    def classes(self) -> int:
+        return len(self.target_names)
+
+    @property
+    def groups(self) -> int:
+        return len(self.sensitive_names)
+
+    def __len__(self) -> int:
+        return len(self.manifest)
+
+    def rows(self, split: str) -> np.ndarray:
+        """Row numbers of "train", "val" or "test"."""
+        return self.manifest.rows(split)
+
+    def images(self, rows: np.ndarray | Tensor) -> Tensor:
+        """uint8 (B, 3, H, W), a view of channels-last memory."""
+        import torch
+
+        pixels = self.store.images(self.store_rows[np.asarray(rows, dtype=np.int64)])
+        return torch.from_numpy(pixels).permute(0, 3, 1, 2)
+
+
+def make_source(spec: DataSpec) -> Source:
+    """The registered source of a specification."""
+    return lookup("source", spec.name)(spec)
+
+
+def make_protocol(source: Source) -> Protocol:
+    """The protocol that a specification means for its source."""
+    spec = source.spec
+    target, sensitive = source.target, source.sensitive
+    if spec.setting is not None:
+        if spec.setting not in source.settings:
+            raise SpecError(
+                f"{spec.name} has no setting {spec.setting!r}"
+                f"{did_you_mean(spec.setting, source.settings)}"
+            )
+        target, sensitive = source.settings[spec.setting]
+    target, sensitive = spec.target or target, spec.sensitive or sensitive
+    if not target or not sensitive:
+        columns = [c for c in source.table().column_names if c not in ("id", "path", "split")]
+        raise SpecError(
+            f"{spec.name} needs a target and a sensitive attribute; its columns are: "
+            f"{', '.join(columns)}"
+        )
+    split = spec.split
+    if split == "auto":
+        biased = spec.alpha is not None or spec.n_per_group is not None
+        own = "split" in source.table().column_names
+        split = source.split if source.split != "stratified" else "stratified"
+        if source.split == "stratified" and own:
+            split = "official"
+        elif source.split == "stratified" and (biased or spec.holdout_per_cell is not None):
+            split = "balanced"
+    return Protocol(
+        source=spec.name,
+        target=target,
+        sensitive=sensitive,
+        alpha=spec.alpha if spec.alpha is not None else source.alpha,
+        split=split,
+        seed=spec.seed,
+        n_per_group=spec.n_per_group or source.n_per_group,
+        holdout_per_cell=spec.holdout_per_cell or source.holdout_per_cell,
+        flip_direction=spec.flip_direction,
+    )
+
+
+def open_data(spec: DataSpec, *, progress: Progress | None = None) -> Dataset:
+    """Open a data set; images are packed first if they are not packed yet."""
+    source = make_source(spec)
+    protocol = make_protocol(source)
+    store = open_store(source, spec.size, progress=progress)
+    return assemble(source, protocol, store)
+
+
+def assemble(source: Source, protocol: Protocol, store: Store) -> Dataset:
+    """Leave out what could not be read, build the manifest, tie its rows to the store's."""
+    spec, table, index = source.spec, source.table(), store.index
+    reasons = index.column("reason").to_numpy(zero_copy_only=False)
+    bad = np.flatnonzero(reasons != "")
+    ids = index.column("id")
+    if len(bad) > BAD_SHARE * len(reasons) and not spec.allow_bad:
+        first = "; ".join(f"{ids[int(r)]}: {reasons[r]}" for r in bad[:3])
+        raise DataError(
+            f"{len(bad)} of {len(reasons)} images ({len(bad) / len(reasons):.1%}) cannot be read "
+            f"({first}, ...). Put them right, or accept that they are left out with --allow-bad"
+        )
+    good = np.flatnonzero(reasons == "")
+    excluded = [*source.listing.excluded]
+    excluded += [Exclusion(str(ids[int(r)]), f"unreadable: {reasons[r]}") for r in bad]
+    manifest = protocol.manifest(
+        table.take(pa.array(good)),
+        index.column("content_hash").take(pa.array(good)).to_pylist(),
+        labels=source.labels,
+        excluded=excluded,
+        notes=source.listing.notes,
+    )
+    store_rows = _places(manifest.table.column("id"), ids)
+    return Dataset(spec, manifest, store, store_rows, table.take(pa.array(store_rows)))
+
+
+def _places(ids: pa.ChunkedArray, among: pa.ChunkedArray) -> np.ndarray:
+    import pyarrow.compute as pc
+
+    return pc.index_in(ids, value_set=among).to_numpy(zero_copy_only=False).astype(np.int64)

@@ -1,0 +1,112 @@
+"""From a source to a packed store: read in threads, a shard at a time, resumable after a kill."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from shasam.data.source import Reading, Source
+from shasam.data.store import Shard, Store, finish, finished_shard, shard_rows, write_shard
+from shasam.errors import DataError
+
+_TASK = 64  # rows that a thread reads at a time
+Progress = Callable[[int, int], None]  # rows done, rows in all
+
+
+def store_directory(source: Source, size: int) -> Path:
+    """The folder of this source at this size, named by what its pixels depend on."""
+    key = hashlib.sha256(f"{source.spec.name}\n{source.pixels_key()}\n{size}".encode()).hexdigest()
+    return source.spec.store_root() / "stores" / f"{source.spec.name}-{size}-{key[:16]}"
+
+
+def open_store(source: Source, size: int, *, progress: Progress | None = None) -> Store:
+    """The store of a source, packed now if it is missing or if files have changed."""
+    directory = store_directory(source, size)
+    table = source.table()
+    try:
+        store = Store.open(directory)
+        if _same_files(store, table, source.stamps(table)):
+            return store
+    except DataError:
+        pass  # not there yet, or not whole: packing keeps the shards that are good
+    return pack(source, size, progress=progress)
+
+
+def _same_files(store: Store, table: pa.Table, stamps: np.ndarray) -> bool:
+    index = store.index
+    return (
+        len(store) == table.num_rows
+        and np.array_equal(index.column("stamp").to_numpy(), stamps)
+        and index.column("id").combine_chunks().equals(table.column("id").combine_chunks())
+    )
+
+
+def pack(
+    source: Source, size: int, *, workers: int | None = None, progress: Progress | None = None
+) -> Store:
+    """Read every image of a source once and write its store; whole shards are kept."""
+    table, directory = source.table(), store_directory(source, size)
+    if table.num_rows == 0:
+        raise DataError("there is no image to pack; look at the folder and at the table")
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / "store.json").unlink(missing_ok=True)
+    stamps, per_shard = source.stamps(table), shard_rows(size)
+    shards: dict[int, Shard] = {}
+    done, todo = 0, []
+    for number, start in enumerate(range(0, table.num_rows, per_shard)):
+        part = table.slice(start, per_shard)
+        ids = part.column("id").to_pylist()
+        shard = finished_shard(directory, number, ids, stamps[start : start + per_shard])
+        if shard is None:
+            todo.append((number, part, stamps[start : start + per_shard]))
+        else:
+            shards[number] = shard
+            done += shard.rows
+    if progress:
+        progress(done, table.num_rows)
+    with ThreadPoolExecutor(workers or os.cpu_count() or 1) as pool:
+        for number, part, stamp, readings in _ahead(pool, source, todo, size):
+            images = np.empty((part.num_rows, size, size, 3), dtype=np.uint8)
+            hashes: list[str] = []
+            reasons: list[str] = []
+            for future in readings:
+                reading = future.result()
+                images[len(hashes) : len(hashes) + len(reading.images)] = reading.images
+                hashes += reading.content_hash
+                reasons += reading.reasons
+                done += len(reading.images)
+                if progress:
+                    progress(done, table.num_rows)
+            columns = [part.column("id"), part.column("path"), pa.array(stamp)]
+            index = pa.table(
+                [*columns, pa.array(hashes, pa.string()), pa.array(reasons, pa.string())],
+                names=["id", "path", "stamp", "content_hash", "reason"],
+            )
+            shards[number] = write_shard(directory, number, images, index)
+    finish(directory, size, [shards[number] for number in sorted(shards)])
+    return Store.open(directory)
+
+
+def _ahead(
+    pool: ThreadPoolExecutor,
+    source: Source,
+    todo: list[tuple[int, pa.Table, np.ndarray]],
+    size: int,
+) -> Iterator[tuple[int, pa.Table, np.ndarray, list[Future[Reading]]]]:
+    """Shards with their readings under way; the next one is started before one is written."""
+    waiting: list[tuple[int, pa.Table, np.ndarray, list[Future[Reading]]]] = []
+    for number, part, stamp in todo:
+        futures = [
+            pool.submit(source.read, part.slice(start, _TASK), size)
+            for start in range(0, part.num_rows, _TASK)
+        ]
+        waiting.append((number, part, stamp, futures))
+        if len(waiting) == 2:
+            yield waiting.pop(0)
+    yield from waiting

@@ -1,0 +1,93 @@
+"""The base class of all sources: a table of images with attributes, and a way to read pixels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import ClassVar
+
+import numpy as np
+import pyarrow as pa
+
+from shasam.data.spec import DataSpec
+
+
+@dataclass(frozen=True)
+class Label:
+    """A named rule: ``gender`` stands for ``gender==0`` with the classes female and male."""
+
+    rule: str
+    names: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True)
+class Exclusion:
+    """One image that is left out, and why."""
+
+    id: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Listing:
+    """Every image of a source: columns id, path, attributes; sorted by id."""
+
+    table: pa.Table
+    excluded: Sequence[Exclusion] = field(default_factory=list)
+    notes: Sequence[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        order = np.argsort(self.table.column("id").to_numpy(zero_copy_only=False), kind="stable")
+        if not bool((order[1:] > order[:-1]).all()):
+            object.__setattr__(self, "table", self.table.take(pa.array(order)))
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What came of reading some rows: pixels, hashes of the content, reasons where it failed."""
+
+    images: np.ndarray  # (n, H, W, 3) uint8; zeros where there is a reason
+    content_hash: list[str]
+    reasons: list[str]  # "" where the image is good
+
+
+class Source:
+    """Subclass, set the class variables, write ``listing``, ``read`` and ``pixels_key``."""
+
+    summary: ClassVar[str]  # one line for `shasam data`
+    labels: ClassVar[Mapping[str, Label]] = {}
+    settings: ClassVar[Mapping[str, tuple[str, str]]] = {}  # name -> (target, sensitive)
+    target: ClassVar[str | None] = None
+    sensitive: ClassVar[str | None] = None
+    split: ClassVar[str] = "stratified"  # what split="auto" means when there is no own partition
+    alpha: ClassVar[float] = 1.0
+    n_per_group: ClassVar[int | None] = None
+    holdout_per_cell: ClassVar[int] = 400
+
+    def __init__(self, spec: DataSpec) -> None:
+        self.spec = spec
+
+    def list_images(self) -> Listing:
+        """Find all images and their attributes; called once."""
+        raise NotImplementedError
+
+    @cached_property
+    def listing(self) -> Listing:
+        return self.list_images()
+
+    def table(self) -> pa.Table:
+        """id, path (relative to the root, with /), then attributes; ``split``, ``identity``."""
+        return self.listing.table
+
+    def read(self, table: pa.Table, size: int) -> Reading:
+        """Pixels of some rows of the table, at size x size."""
+        raise NotImplementedError
+
+    def pixels_key(self) -> str:
+        """What the pixels of an id depend on, besides the size: a folder, a version, a seed."""
+        raise NotImplementedError
+
+    def stamps(self, table: pa.Table) -> np.ndarray:
+        """int64 for each row that changes when its file does; zeros where there are no files."""
+        return np.zeros(table.num_rows, dtype=np.int64)
