@@ -16,9 +16,9 @@ class ModelSpec(BaseModel):
     init: str | None = None  # a .safetensors file of weights (torchvision / timm keys)
     # resnet18
     stem: Literal["imagenet", "cifar"] = "imagenet"
-    width: int = Field(64, ge=1)  # channels of layer1; 64 is the standard network
-    embed_dim: int | None = Field(256, ge=1)  # linear layer after pooling; null keeps 8 * width
+    width: int = Field(default=64, ge=1)  # channels of layer1; 64 is the standard network
+    embed_dim: int | None = Field(default=256, ge=1)  # linear layer after pooling; null keeps 8 * width
     # vit
     size: Literal["tiny", "small", "base"] = "tiny"
-    patch: int = Field(16, ge=1)
-    depth: int | None = Field(None, ge=1)  # null: the size's own number of blocks (12)
+    patch: int = Field(default=16, ge=1)
+    depth: int | None = Field(default=None, ge=1)  # null: the size's own number of blocks (12)

@@ -1,0 +1,134 @@
+"""Checkpoints: tensors in safetensors, the rest in JSON, hashed, atomic, the last two kept.
+
+``<number>.safetensors`` is written first, then ``<number>.json`` with the sha256 of both. A
+checkpoint exists only if both files are there and both hashes are right.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from safetensors.torch import load, save
+from torch import Tensor
+
+from shasam.errors import CheckpointError
+
+_NAME = re.compile(r"^(\d{8})\.json$")
+KEEP = 2
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """What training needs to go on: tensors by name, and small JSON state."""
+
+    tensors: dict[str, Tensor]
+    state: dict[str, Any]
+
+    def part(self, prefix: str) -> dict[str, Tensor]:
+        """The tensors under a prefix, with the prefix taken off."""
+        return {
+            name[len(prefix) + 1 :]: tensor
+            for name, tensor in self.tensors.items()
+            if name.startswith(prefix + ".")
+        }
+
+
+def write_atomic(path: Path, content: bytes) -> None:
+    """All of it or none: a temporary file, fsync, rename, fsync of the folder."""
+    temporary = path.with_name(path.name + ".tmp")
+    with open(temporary, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(temporary, path)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def to_bytes(tensors: dict[str, Tensor]) -> bytes:
+    """safetensors of the tensors; those that share memory are written once for each name."""
+    seen: set[int] = set()
+    apart = {}
+    for name, tensor in tensors.items():
+        value = tensor.detach().contiguous()
+        apart[name] = value.clone() if value.data_ptr() in seen else value
+        seen.add(value.data_ptr())
+    return save(apart)
+
+
+def save_checkpoint(folder: Path, tensors: dict[str, Tensor], state: dict[str, Any]) -> Path:
+    """Write the next checkpoint, then delete all but the last two."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        numbers = _numbers(folder)
+        number = (numbers[-1] if numbers else 0) + 1
+        content = to_bytes(tensors)
+        body = {"state": state, "tensors_sha256": hashlib.sha256(content).hexdigest()}
+        text = json.dumps({**body, "sha256": _digest(body)}, indent=1).encode()
+        write_atomic(folder / f"{number:08d}.safetensors", content)
+        write_atomic(folder / f"{number:08d}.json", text)
+        for old in numbers[: -(KEEP - 1)]:
+            # the JSON goes first: half a checkpoint is no checkpoint
+            (folder / f"{old:08d}.json").unlink(missing_ok=True)
+            (folder / f"{old:08d}.safetensors").unlink(missing_ok=True)
+    except OSError as error:
+        raise CheckpointError(
+            f"the checkpoint could not be written to {folder}: {error.strerror or error}; "
+            "free space or choose another --out, then continue with --resume"
+        ) from error
+    return folder / f"{number:08d}.json"
+
+
+def load_checkpoint(folder: Path, say: Callable[[str], None]) -> Checkpoint | None:
+    """The newest good checkpoint, or None where there never was one."""
+    numbers = _numbers(folder)
+    for number in reversed(numbers):
+        try:
+            return read_checkpoint(folder / f"{number:08d}.json")
+        except CheckpointError as error:
+            say(f"{error}; using the one before")
+    if numbers:
+        raise CheckpointError(
+            f"none of the {len(numbers)} checkpoints in {folder} can be trusted; "
+            "train again without --resume, in another --out or after deleting the run"
+        )
+    return None
+
+
+def read_checkpoint(path: Path) -> Checkpoint:
+    """Read one checkpoint and check both hashes before anything of it is used."""
+    try:
+        body = json.loads(path.read_bytes())
+        content = path.with_suffix(".safetensors").read_bytes()
+    except (OSError, ValueError, RecursionError) as error:
+        raise CheckpointError(f"checkpoint {path.stem} is unreadable ({error})") from error
+    if not isinstance(body, dict) or body.pop("sha256", None) != _digest(body):
+        raise CheckpointError(f"checkpoint {path.stem} is damaged (its JSON fails its checksum)")
+    if hashlib.sha256(content).hexdigest() != body["tensors_sha256"]:
+        raise CheckpointError(f"checkpoint {path.stem} is damaged (its weights fail the checksum)")
+    try:
+        return Checkpoint(load(content), body["state"])
+    except SafetensorError as error:
+        raise CheckpointError(f"checkpoint {path.stem} is unreadable ({error})") from error
+
+
+def _digest(body: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
+
+
+def _numbers(folder: Path) -> list[int]:
+    if not folder.is_dir():
+        return []
+    found = (_NAME.match(name) for name in os.listdir(folder))
+    return sorted(int(match[1]) for match in found if match)

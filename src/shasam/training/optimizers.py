@@ -1,0 +1,69 @@
+"""Optimisers by name, and the learning rate as a function of the step."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from shasam.training.spec import StageSpec
+
+
+def make_optimizer(parameters: list[nn.Parameter], spec: StageSpec) -> torch.optim.Optimizer:
+    """SGD (momentum), Adam or AdamW; vectors and scalars have no weight decay."""
+    decayed = [p for p in parameters if p.ndim > 1]
+    free = [p for p in parameters if p.ndim <= 1]
+    groups = [
+        {"params": members, "weight_decay": decay}
+        for members, decay in ((decayed, spec.weight_decay), (free, 0.0))
+        if members
+    ]
+    if spec.optimizer == "sgd":
+        return torch.optim.SGD(groups, lr=spec.lr, momentum=spec.momentum)
+    if spec.optimizer == "adam":
+        return torch.optim.Adam(groups, lr=spec.lr)
+    return torch.optim.AdamW(groups, lr=spec.lr)
+
+
+def learning_rate(spec: StageSpec, step: int, total: int) -> float:
+    """Linear warm-up, then lr (f + (1 - f) (1 + cos(pi x)) / 2) for x from 0 to 1."""
+    warm = round(spec.warmup * total)
+    if step < warm:
+        return spec.lr * (step + 1) / warm
+    if spec.schedule == "constant":
+        return spec.lr
+    x = (step - warm) / max(1, total - warm)
+    return spec.lr * (spec.final + (1 - spec.final) * (1 + math.cos(math.pi * x)) / 2)
+
+
+def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
+    """One rate for all parameters of an optimiser."""
+    for group in optimizer.param_groups:
+        group["lr"] = rate
+
+
+def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """The state as a flat dict; every entry of the optimisers above is a tensor."""
+    state = optimizer.state_dict()["state"]
+    return {
+        f"{index}.{key}": torch.as_tensor(value)
+        for index, entry in state.items()
+        for key, value in entry.items()
+        if value is not None
+    }
+
+
+def load_optimizer_tensors(optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor]) -> None:
+    """The inverse; learning rates are not state, they follow from the step."""
+    state: dict[int, dict[str, Tensor]] = {}
+    for name, value in tensors.items():
+        index, key = name.split(".", 1)
+        state.setdefault(int(index), {})[key] = value
+    groups = optimizer.state_dict()["param_groups"]
+    optimizer.load_state_dict({"state": state, "param_groups": groups})
+    for p, entry in optimizer.state.items():
+        for key, value in entry.items():
+            if value.shape == p.shape:
+                # the memory layout decides which kernel runs, and with it the last bit
+                entry[key] = torch.empty_like(p).copy_(value)

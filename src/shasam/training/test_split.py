@@ -1,0 +1,20 @@
+"""The only door to the test split: it opens through here, and every opening is written down."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from shasam.training.evaluation import TrainingData
+from shasam.training.log import RunLog, read_log
+
+
+def open_test(data: TrainingData, log: RunLog, reason: str) -> Tensor:
+    """The rows of the test split; the opening is logged before they are handed out."""
+    log.write("test_opened", reason=reason)
+    return data.rows("test")
+
+
+def times_opened(log: RunLog) -> int:
+    """How often the test split of a run has been opened."""
+    lines = read_log(log.path) if log.path is not None and log.path.exists() else log.lines
+    return sum(line["event"] == "test_opened" for line in lines)

@@ -1,0 +1,252 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from lightning_fabric import Fabric
+from tests.tiny_data import TinyData
+
+from shasam.errors import ContractError, TrainingError
+from shasam.methods import Method, Stage, TwoStage
+from shasam.methods.balanced import Balanced
+from shasam.methods.ce import CE
+from shasam.models import ResNet18
+from shasam.registry import lookup
+from shasam.training.evaluation import evaluating
+from shasam.training.log import RunLog, read_log
+from shasam.training.modes import check_groups, set_modes
+from shasam.training.runtime import Runtime
+from shasam.training.spec import StageSpec, TrainSpec
+from shasam.training.trainer import Trainer
+from shasam.types import Losses
+
+SHORT = TrainSpec(
+    learn=StageSpec(steps=6, batch_views=32, lr=3e-3),
+    classify=StageSpec(epochs=2, batch_views=32),
+)
+
+
+class PullApart(TwoStage):
+    """A two-stage method for tests: push the classes' embeddings to two fixed directions."""
+
+    summary, reference = "test", "test"
+
+    def learn(self, z, batch):
+        loss = F.cross_entropy(10 * z[:, :2], batch.t_VB)
+        return Losses(loss, {"pull": loss.detach()}, active=1.0)
+
+
+def make(method_class=CE, seed=0, **config):
+    torch.manual_seed(seed)
+    encoder = ResNet18(width=4, embed_dim=16)
+    return method_class(method_class.Config(**config), encoder, 2, 2)
+
+
+def trainer(method, spec=SHORT, directory=None, data=None, **runtime):
+    fabric = Fabric(accelerator="cpu", devices=1)
+    return Trainer(
+        method,
+        data or TinyData(),
+        spec,
+        seed=5,
+        image_size=16,
+        fabric=fabric,
+        runtime=Runtime(quiet=True, **runtime),
+        directory=directory,
+        log=RunLog(None if directory is None else directory / "log.jsonl"),
+    )
+
+
+def weights(method):
+    return {k: v.clone() for k, v in method.state_dict().items()}
+
+
+def same(a, b):
+    return a.keys() == b.keys() and all(torch.equal(a[k], b[k]) for k in a)
+
+
+@pytest.mark.parametrize("method_class", [CE, Balanced])
+def test_training_learns_what_is_in_the_picture(method_class):
+    spec = TrainSpec(learn=StageSpec(steps=60, batch_views=32, lr=5e-3))
+    t = trainer(make(method_class), spec)
+    t.fit()
+    assert t.log.lines[-1]["val"]["accuracy"] > 0.8
+    assert t.state.images_seen == 60 * 32
+
+
+def test_the_same_seed_gives_the_same_bits_and_another_seed_does_not():
+    runs = []
+    for seed in (1, 1, 2):
+        method = make()
+        t = trainer(method)
+        t.seed = seed
+        t.fit()
+        runs.append(weights(method))
+    assert same(runs[0], runs[1]) and not same(runs[0], runs[2])
+
+
+def test_two_stages_train_the_encoder_then_only_the_classifiers():
+    method = make(PullApart)
+    t = trainer(method)
+    before = weights(method)
+    kept = {}
+    original = t._end_stage
+
+    def remember(run, last):
+        original(run, last)
+        kept[run.stage.name] = weights(method)
+
+    t._end_stage = remember
+    t.fit()
+    changed = [k for k in before if not torch.equal(before[k], kept["learn"][k])]
+    assert any(k.startswith("encoder.") for k in changed)
+    assert not any(k.startswith("classifiers.") for k in changed)
+    changed = [k for k in before if not torch.equal(kept["learn"][k], kept["classify"][k])]
+    assert changed and all(k.startswith("classifiers.") for k in changed)
+
+
+@pytest.mark.parametrize("primary", ["encoder", "projection"])
+def test_both_features_get_predictions_and_the_primary_comes_first(primary):
+    method = make(PullApart, primary_features=primary).eval()
+    scores = method.logits(torch.randn(3, 3, 16, 16))
+    assert set(scores) == {"encoder", "projection"} and next(iter(scores)) == primary
+
+
+def test_augmented_second_stage_leaves_the_frozen_statistics_alone():
+    method = make(PullApart, stage2_augment=True)
+    t = trainer(method)
+    t.fit()
+    stages = method.stages()
+    assert stages[1].inputs == "images"
+    set_modes(method, stages[1])
+    assert not method.encoder.training and not method.projection.bn2.training
+    assert method.classifiers["encoder"].norm.training
+    assert not any(p.requires_grad for p in method.encoder.parameters())
+
+
+class NanAtStepTwo(CE):
+    def steps(self, batch, stage):
+        for group, losses in super().steps(batch, stage):
+            bad = losses.total * (math.nan if batch.step == 2 else 1.0)
+            yield group, Losses(bad)
+
+
+def test_a_nan_stops_before_the_weights_move_and_names_the_batch(tmp_path):
+    method = make(NanAtStepTwo)
+    t = trainer(method, directory=tmp_path)
+    seen = {}
+    original = t._step
+
+    def spy(run):
+        seen["before"] = {k: p.detach().clone() for k, p in method.named_parameters()}
+        return original(run)
+
+    t._step = spy
+    with pytest.raises(TrainingError, match=r"loss is nan at step 2 .* tiny-0"):
+        t.fit()
+    after = {k: p.detach() for k, p in method.named_parameters()}
+    assert same(seen["before"], after)
+    assert "tiny-" in (tmp_path / "bad_batch.json").read_text()
+
+
+class Constant(PullApart):
+    """All embeddings equal: the collapse that must be announced."""
+
+    def features(self, images):
+        found = super().features(images)
+        z = F.normalize(1 + 1e-4 * found["projection"], dim=1)
+        return {"encoder": found["encoder"], "projection": z}
+
+    def learn(self, z, batch):
+        return Losses(z.pow(2).sum(), active=0.0)
+
+
+def test_a_collapse_is_announced_and_stops_the_run_only_if_asked(tmp_path):
+    t = trainer(make(Constant), directory=tmp_path)
+    t.fit()
+    events = [line["event"] for line in read_log(tmp_path / "log.jsonl")]
+    assert events.count("collapse") == 1
+    with pytest.raises(TrainingError, match="collapsed"):
+        trainer(make(Constant), on_collapse="stop").fit()
+
+
+def test_a_loss_without_active_terms_is_reported_after_fifty_steps():
+    spec = SHORT.model_copy(update={"learn": StageSpec(steps=60, batch_views=16)})
+    t = trainer(make(Constant), spec)
+    t.fit()
+    assert [line["step"] for line in t.log.lines if line["event"] == "warning"] == [49]
+
+
+class TwoGroups(CE):
+    """Yields the classifier, then the encoder: each must move alone."""
+
+    def parameter_groups(self):
+        return {"body": list(self.encoder.parameters()), "head": list(self.classifier.parameters())}
+
+    def stages(self):
+        return (Stage("learn", ("body", "head")),)
+
+    def steps(self, batch, stage):
+        for group in ("head", "body"):
+            self.before = weights(self)
+            loss = F.cross_entropy(self.classifier(self.encoder(batch.images)), batch.t_VB)
+            yield group, Losses(loss)
+            moved = {
+                k.split(".")[0]
+                for k, p in self.named_parameters()
+                if not torch.equal(p, self.before[k])
+            }
+            assert moved == {"classifier" if group == "head" else "encoder"}
+
+
+def test_each_yield_moves_its_own_group_and_no_other():
+    method = make(TwoGroups)
+    t = trainer(method)
+    t.fit()
+    assert set(t.log.lines[-1]["parts"]) == {"head", "body"}
+
+
+def test_groups_that_are_no_partition_are_refused():
+    class Leaky(CE):
+        def parameter_groups(self):
+            return {"main": list(self.encoder.parameters())}
+
+    with pytest.raises(ContractError, match=r"leaves out classifier\.out"):
+        check_groups(make(Leaky))
+
+
+def test_averaged_weights_become_the_weights_at_the_end():
+    plain, averaged = make(), make()
+    trainer(plain).fit()
+    trainer(averaged, SHORT.model_copy(update={"ema": 0.9})).fit()
+    a, b = weights(plain), weights(averaged)
+    assert not same(a, b)
+    assert torch.allclose(a["classifier.out.weight"], b["classifier.out.weight"], atol=0.1)
+
+
+def test_the_best_epoch_is_kept_when_the_specification_says_so():
+    spec = TrainSpec(learn=StageSpec(epochs=4, batch_views=32, lr=0.02), selection="best")
+    method = make()
+    t = trainer(method, spec)
+    t.fit()
+    best = max(line["val"]["accuracy"] for line in t.log.lines if line["event"] == "epoch")
+    data = t.data
+    with evaluating(method):
+        scores = method.logits(data.images(data.rows("val")) / 127.5 - 1)["encoder"]
+    accuracy = (scores.argmax(1) == data.t_N[data.rows("val")]).double().mean()
+    assert float(accuracy) == pytest.approx(best, abs=1e-6)
+
+
+def test_evaluating_restores_the_mode_of_every_module():
+    method = make(PullApart)
+    set_modes(method, method.stages()[1])
+    modes = [m.training for m in method.modules()]
+    with evaluating(method):
+        assert not any(m.training for m in method.modules())
+    assert [m.training for m in method.modules()] == modes
+
+
+def test_ce_and_balanced_are_registered():
+    assert lookup("method", "ce") is CE and issubclass(lookup("method", "balanced"), Method)
