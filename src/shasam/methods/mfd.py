@@ -66,7 +66,6 @@ class MFD(CE):
             yield "teacher", Losses(target, {"target": target.detach()})
             return
         features_BD, student = self._pass(self.encoder, batch.images)
-        self.teacher.eval()
         with torch.no_grad():
             _, teacher = self._pass(self.teacher["encoder"], batch.images)
         target = F.cross_entropy(self.classifier(features_BD), batch.t_B)

@@ -1,0 +1,158 @@
+"""FairViT: adaptive masks per group, a distance loss, and classifiers after late blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+import torch.nn.functional as F
+from pydantic import Field
+from torch import Tensor, nn
+
+from shasam.errors import ContractError, SpecError
+from shasam.methods.base import Stage
+from shasam.methods.ce import CE, CEConfig
+from shasam.models.fair_attention import add_masks, note_scale
+from shasam.registry import register
+from shasam.types import Batch, Losses
+
+RECENT = 1024  # latest training outputs that the correct/wrong boundary is fitted on
+
+
+@register("fairvit", kind="method")
+class FairViT(CE):
+    """CE(t) + supervision · Σ_b CE(t, head_b) + distance · Σ_i d_i.
+
+    Layers of the ViT are masked by M = 1 + Σ_g c_g m_g, g running over groups x chunks of images;
+    m_g and c_g learn by the published gradients (``shasam.models.fair_attention``), c_g in a
+    parameter group of its own. With δ the signed distance of (true logit, sum of the other top
+    logits) to the line that separates correct from wrong answers:
+    d = -2 if δ ≥ 10, -0.5 δ if δ ≥ 0, else -δ.
+    The masks need no group at test; ``masks_at_test=False`` drops them as the released code does.
+    """
+
+    summary = "adaptive masks per group, distance loss and deep supervision (ViT)"
+    reference = "Tian et al., ECCV 2024 (FairViT)"
+    row_wise = False
+
+    class Config(CEConfig):
+        supervision: float = Field(1.0, ge=0, json_schema_extra={"weight": "ce"})
+        distance: float = Field(0.1, ge=0, json_schema_extra={"weight": "ce"})
+        distance_from: float = Field(1 / 30, ge=0, le=1)  # share of training, published: epoch 2
+        refit_every: int = Field(50, ge=1)  # steps between fits of the boundary
+        supervised_blocks: int = Field(5, ge=0)  # the last ones; published: 8 to 12
+        chunks: int = Field(5, ge=1)  # masks per sensitive group; published: chunks of identities
+        weight_start: float = 2.0  # of c_g
+        weight_ceiling: float = Field(4.0, gt=0)
+        weight_lr: float = Field(1.0, ge=0)  # plain SGD; published: 1, README: 3
+        masks_at_test: bool = True
+
+    config: Config
+    recent: Tensor
+    boundary: Tensor
+
+    def __init__(self, config: Config, encoder: nn.Module, classes: int, groups: int) -> None:
+        if not hasattr(encoder, "blocks"):
+            raise SpecError("fairvit masks the layers of a ViT; set model.encoder to vit")
+        super().__init__(config, encoder, classes, groups)
+        masks = groups * config.chunks
+        self.state = add_masks(encoder, masks)
+        self.mask_weights = nn.Parameter(torch.full((masks,), config.weight_start))
+        depth = len(encoder.blocks)
+        first = max(0, depth - config.supervised_blocks)
+        self.taps = tuple(f"blocks.{n}" for n in range(first, depth))
+        width = int(encoder.out_dim)  # type: ignore[arg-type]
+        self.deep_heads = nn.ModuleList(
+            nn.Sequential(nn.LayerNorm(width), nn.Linear(width, classes)) for _ in self.taps
+        )
+        # (true logit, other logits, correct, used) of the latest outputs; (θ1, θ2, b, fitted)
+        self.register_buffer("recent", torch.zeros(RECENT, 4, dtype=torch.float64))
+        self.register_buffer("boundary", torch.zeros(4, dtype=torch.float64))
+
+    def stages(self) -> tuple[Stage, ...]:
+        return (Stage("learn", ("main", "mask_weights")),)
+
+    def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
+        main = [p for p in self.parameters() if p is not self.mask_weights]
+        return {"main": main, "mask_weights": [self.mask_weights]}
+
+    def optimizer_overrides(self) -> dict[str, dict[str, float | str]]:
+        rate = max(self.config.weight_lr, 1e-12)
+        return {"mask_weights": {"optimizer": "sgd", "lr": rate, "momentum": 0.0}}
+
+    def steps(self, batch: Batch, stage: str) -> Iterator[tuple[str, Losses]]:
+        chunk_B = batch.rows_B.to(batch.s_B.device) % self.config.chunks
+        group_B = batch.s_B * self.config.chunks + chunk_B
+        shares_G = torch.bincount(group_B, minlength=len(self.mask_weights)) / len(group_B)
+        self.state.weights_G, self.state.shares_G = self.mask_weights, shares_G
+        features_BD, found = self.encoder.forward_taps(batch.images, self.taps)
+        self.state.weights_G = self.state.shares_G = self.state.gradient_G = None
+        scores_BC = self.classifier(features_BD).float()
+        target = F.cross_entropy(scores_BC, batch.t_B)
+        deep = torch.zeros_like(target)
+        for tap, head in zip(self.taps, self.deep_heads, strict=True):
+            deep = deep + F.cross_entropy(head(found[tap][:, 0]), batch.t_B)
+        distance = self._distance(scores_BC, batch)
+        total = target + self.config.supervision * deep + self.config.distance * distance
+        parts = {"target": target.detach(), "deep": deep.detach(), "distance": distance.detach()}
+        yield "main", Losses(note_scale(total, self.state), parts)
+
+        gradient_G, scale = self.state.gradient_G, self.state.loss_scale
+        if gradient_G is None or scale is None:
+            raise ContractError("fairvit needs a backward pass of its first loss before its second")
+        surrogate = (self.mask_weights * (gradient_G / scale)).sum()  # has just this gradient
+        yield "mask_weights", Losses(surrogate)
+        with torch.no_grad():
+            self.mask_weights.clamp_(1e-8, self.config.weight_ceiling - 1e-8)
+
+    def _distance(self, scores_BC: Tensor, batch: Batch) -> Tensor:
+        """Σ_i d_i, or 0 before the boundary is known; takes note of the outputs."""
+        point_B2 = _points(scores_BC, batch.t_B)
+        late = batch.progress >= self.config.distance_from
+        if late and (batch.step % self.config.refit_every == 0 or not self.boundary[3]):
+            self.boundary.copy_(fit_boundary(self.recent))
+        correct_B = scores_BC.argmax(1) == batch.t_B
+        fresh_B4 = torch.cat(
+            [point_B2.detach(), correct_B[:, None], torch.ones_like(correct_B)[:, None]], dim=1
+        )
+        kept = self.recent.roll(len(fresh_B4), 0)
+        kept[: len(fresh_B4)] = fresh_B4[:RECENT]
+        self.recent.copy_(kept)
+        if not late or not self.boundary[3]:
+            return scores_BC.sum() * 0.0
+        theta, bias = self.boundary[:2].to(point_B2.dtype), self.boundary[2].to(point_B2.dtype)
+        delta_B = (point_B2 @ theta + bias) / theta.norm().clamp(min=1e-12)
+        near_B = torch.where(delta_B >= 0, -0.5 * delta_B, -delta_B)
+        return torch.where(delta_B >= 10, torch.full_like(delta_B, -2.0), near_B).sum()
+
+    def features(self, images: Tensor) -> dict[str, Tensor]:
+        self.state.weights_G = self.mask_weights if self.config.masks_at_test else None
+        features_BD = self.encoder(images)
+        self.state.weights_G = None
+        return {"encoder": features_BD}
+
+
+def _points(scores_BC: Tensor, t_B: Tensor) -> Tensor:
+    """(true logit, sum of the two largest logits without the true one), (B, 2)."""
+    top_B2, which_B2 = scores_BC.topk(min(2, scores_BC.shape[1]), dim=1)
+    others_B = (top_B2 * (which_B2 != t_B[:, None])).sum(1)
+    return torch.stack([scores_BC.gather(1, t_B[:, None])[:, 0], others_B], dim=1)
+
+
+def fit_boundary(recent_M4: Tensor, rounds: int = 25) -> Tensor:
+    """Logistic regression (ridge of 1, intercept free) by Newton steps: (θ1, θ2, b, fitted)."""
+    used_M4 = recent_M4[recent_M4[:, 3] > 0]
+    x_M3 = torch.cat([used_M4[:, :2], torch.ones_like(used_M4[:, :1])], dim=1)
+    y_M = used_M4[:, 2]
+    answer = torch.zeros(4, dtype=recent_M4.dtype, device=recent_M4.device)
+    if len(y_M) == 0 or bool((y_M == y_M[0]).all()):
+        return answer  # nothing to separate: the distance loss waits
+    ridge = torch.diag(torch.tensor([1.0, 1.0, 0.0], dtype=x_M3.dtype, device=x_M3.device))
+    beta = answer[:3].clone()
+    for _ in range(rounds):
+        p_M = torch.sigmoid(x_M3 @ beta)
+        curve_M = (p_M * (1 - p_M)).clamp(min=1e-9)
+        hessian = (x_M3 * curve_M[:, None]).T @ x_M3 + ridge
+        beta = beta - torch.linalg.solve(hessian, x_M3.T @ (p_M - y_M) + ridge @ beta)
+    answer[:3], answer[3] = beta, 1.0
+    return answer if bool(torch.isfinite(beta).all()) else torch.zeros_like(answer)

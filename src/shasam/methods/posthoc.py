@@ -1,0 +1,75 @@
+"""Equalised-odds post-processing of cross-entropy's scores."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from shasam.methods.ce import CE, CEConfig
+from shasam.methods.equalised_odds import fit_binary, fit_classes, uniform_by_id
+from shasam.registry import register
+from shasam.types import Predictions
+
+
+@register("posthoc", kind="method")
+class PostHoc(CE):
+    """Cross-entropy, then per-group randomised decisions with equal error rates on validation.
+
+    Two classes: the point of the groups' common ROC hull with the fewest errors, reached in each
+    group by mixing two thresholds and a coin (Hardt et al., sec. 3.2, as in fairlearn). More
+    classes: a prediction of a group is replaced by a random one, P(new | old, group), so that
+    P(new | target, group) is the same in every group. The randomness of an image is a function
+    of its id and ``seed``. It needs the group of every image at test.
+    """
+
+    summary = "cross-entropy, then group thresholds for equal odds, fitted on validation"
+    reference = "Hardt, Price and Srebro, NeurIPS 2016"
+
+    class Config(CEConfig):
+        grid: int = Field(1000, ge=10)  # false-positive rates that are tried
+        seed: int = 0  # of the randomised decisions
+
+    config: Config
+    rule_G6: Tensor
+    swap_GCC: Tensor
+    fitted_G: Tensor
+
+    def __init__(self, config: Config, encoder: nn.Module, classes: int, groups: int) -> None:
+        super().__init__(config, encoder, classes, groups)
+        # per group: p_ignore, constant, p0, threshold0, p1, threshold1
+        self.register_buffer("rule_G6", torch.zeros(groups, 6, dtype=torch.float64))
+        eye = torch.eye(classes, dtype=torch.float64)
+        self.register_buffer("swap_GCC", eye.repeat(groups, 1, 1))
+        self.register_buffer("fitted_G", torch.zeros(groups, dtype=torch.bool))
+
+    def after_training(self, validation: Predictions) -> None:
+        """Fit on validation; groups that lack a class there keep the arg max, with a warning."""
+        args = (validation.scores, validation.target, validation.sensitive, self.groups)
+        if self.classes == 2:
+            rule, fitted = fit_binary(*args, grid=self.config.grid)
+            self.rule_G6.copy_(torch.from_numpy(rule))
+        else:
+            swap, fitted = fit_classes(*args)
+            self.swap_GCC.copy_(torch.from_numpy(swap))
+        self.fitted_G.copy_(torch.from_numpy(fitted))
+
+    def decide(self, predictions: Predictions) -> Predictions:
+        u = uniform_by_id(predictions.ids, self.config.seed)
+        group = predictions.sensitive
+        if self.classes == 2:
+            rule = self.rule_G6.cpu().numpy()[group].T
+            p_ignore, constant, p0, threshold0, p1, threshold1 = rule
+            score = predictions.scores[:, 1].astype(np.float64)
+            share = p0 * (score > threshold0) + p1 * (score > threshold1)
+            positive = p_ignore * constant + (1 - p_ignore) * share
+            decided = (u < positive).astype(predictions.prediction.dtype)
+        else:
+            old = predictions.scores.argmax(1)
+            upto = self.swap_GCC.cpu().numpy()[group, old].cumsum(1)
+            decided = (u[:, None] >= upto[:, :-1]).sum(1).astype(predictions.prediction.dtype)
+        ready = self.fitted_G.cpu().numpy()[group]
+        return replace(predictions, prediction=np.where(ready, decided, predictions.prediction))

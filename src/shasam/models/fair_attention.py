@@ -1,0 +1,120 @@
+"""Linear layers whose rows carry adaptive masks, one per group of training images (FairViT)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+@dataclass
+class MaskState:
+    """What all masked layers of one network share during a pass."""
+
+    weights_G: Tensor | None = None  # c_g; None: masks are left out
+    shares_G: Tensor | None = None  # share of the batch in each group; None: not training
+    gradient_G: Tensor | None = None  # of c_g, summed over layers by the backward pass
+    loss_scale: Tensor | None = None  # by which a gradient scaler multiplied the loss
+
+
+class _Mask(torch.autograd.Function):
+    """M = 1 + Σ_g c_g m_g, with the gradients that Tian et al. (ECCV 2024) publish.
+
+    m_g receives share_g · c_g · dL/dM and c_g receives share_g · <dL/dM, m_g>: the ordinary
+    gradient times the share of the batch that belongs to g, so a mask learns from its own group.
+
+    c_g is stepped by an optimiser of its own, so its gradient is left in the shared state.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, scores_RG: Tensor, state: MaskState) -> Tensor:
+        weights_G, shares_G = state.weights_G.detach(), state.shares_G  # type: ignore[union-attr]
+        ctx.save_for_backward(scores_RG, weights_G, shares_G)
+        ctx.state = state
+        return 1 + scores_RG @ weights_G
+
+    @staticmethod
+    def backward(ctx: Any, grad_R: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+        scores_RG, weights_G, shares_G = ctx.saved_tensors
+        own_G = shares_G * (grad_R @ scores_RG)
+        before_G = ctx.state.gradient_G
+        ctx.state.gradient_G = own_G if before_G is None else before_G + own_G
+        return grad_R[:, None] * (shares_G * weights_G), None
+
+
+class _Scale(torch.autograd.Function):
+    """The identity on a loss; the backward pass leaves the scale of the loss in the state."""
+
+    @staticmethod
+    def forward(ctx: Any, loss: Tensor, state: MaskState) -> Tensor:
+        ctx.state = state
+        return loss.view_as(loss)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+        ctx.state.loss_scale = grad.detach().clone()
+        return grad, None
+
+
+def note_scale(loss: Tensor, state: MaskState) -> Tensor:
+    """The loss itself, from which ``state.loss_scale`` will be read."""
+    return _Scale.apply(loss, state)
+
+
+def adaptive_mask(scores_RG: Tensor, state: MaskState) -> Tensor:
+    """M (R,) of scores m (R, G); see ``_Mask`` for the gradients."""
+    # the sum is small against 1: half precision would lose the masks
+    with torch.autocast(scores_RG.device.type, enabled=False):
+        if state.shares_G is None:
+            return 1 + scores_RG @ state.weights_G
+        return _Mask.apply(scores_RG, state)
+
+
+class MaskedLinear(nn.Linear):
+    """A linear layer with weight rows and bias multiplied by M.
+
+    There is one mask entry per output, or with ``heads`` one per head, the same for its query,
+    key and value. ``scores`` start at 0, so that the layer starts as the one it replaces.
+    """
+
+    scores: nn.Parameter
+
+    @classmethod
+    def replacing(
+        cls, linear: nn.Linear, groups: int, state: MaskState, heads: int | None = None
+    ) -> MaskedLinear:
+        """The layer with the same weight and bias (the same tensors), and masks."""
+        layer = cls(linear.in_features, linear.out_features, linear.bias is not None)
+        layer.weight, layer.bias = linear.weight, linear.bias
+        rows = linear.out_features if heads is None else heads
+        layer.scores = nn.Parameter(torch.zeros(rows, groups))
+        layer.heads, layer.state = heads, state
+        return layer
+
+    heads: int | None
+    state: MaskState
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.state.weights_G is None:
+            return F.linear(x, self.weight, self.bias)
+        mask_R = adaptive_mask(self.scores, self.state)
+        if self.heads is not None:  # outputs are ordered (q | k | v), each by heads
+            per_head = self.out_features // 3 // self.heads
+            mask_R = mask_R.repeat_interleave(per_head).repeat(3)
+        bias = None if self.bias is None else self.bias * mask_R
+        return F.linear(x, self.weight * mask_R[:, None], bias)
+
+
+def add_masks(vit: nn.Module, groups: int) -> MaskState:
+    """Replace qkv, proj, fc1 and fc2 of every block by masked layers; return what they share."""
+    state = MaskState()
+    for block in vit.blocks:
+        attention, mlp = block.attn, block.mlp
+        attention.qkv = MaskedLinear.replacing(attention.qkv, groups, state, attention.heads)
+        attention.proj = MaskedLinear.replacing(attention.proj, groups, state)
+        mlp.fc1 = MaskedLinear.replacing(mlp.fc1, groups, state)
+        mlp.fc2 = MaskedLinear.replacing(mlp.fc2, groups, state)
+    return state
