@@ -95,26 +95,33 @@ def make_protocol(source: Source) -> Protocol:
             f"{spec.name} needs a target and a sensitive attribute; its columns are: "
             f"{', '.join(columns)}"
         )
-    split = spec.split
-    if split == "auto":
-        biased = spec.alpha is not None or spec.n_per_group is not None
-        own = "split" in source.table().column_names
-        split = source.split if source.split != "stratified" else "stratified"
-        if source.split == "stratified" and own:
-            split = "official"
-        elif source.split == "stratified" and (biased or spec.holdout_per_cell is not None):
-            split = "balanced"
     return Protocol(
         source=spec.name,
         target=target,
         sensitive=sensitive,
         alpha=spec.alpha if spec.alpha is not None else source.alpha,
-        split=split,
+        split=_split_rule(source),
         seed=spec.seed,
         n_per_group=spec.n_per_group or source.n_per_group,
         holdout_per_cell=spec.holdout_per_cell or source.holdout_per_cell,
         flip_direction=spec.flip_direction,
     )
+
+
+def _split_rule(source: Source) -> str:
+    """What split="auto" means: the source's own partition, bias only where it is asked for."""
+    spec = source.spec
+    if spec.split != "auto":
+        return spec.split
+    biased = (spec.alpha, spec.n_per_group, spec.holdout_per_cell) != (None, None, None)
+    if "split" in source.table().column_names:
+        if biased and source.split != "official":
+            raise SpecError(
+                "the data has a partition of its own, which alpha, n_per_group and "
+                "holdout_per_cell would change; say so with split=balanced"
+            )
+        return "official"
+    return "balanced" if biased else source.split
 
 
 def open_data(spec: DataSpec, *, progress: Progress | None = None) -> Dataset:

@@ -159,9 +159,9 @@ class _Sitter:
 
     def head(self) -> None:
         w = self.canvas.window(-0.95, 1, -0.85, 0.85)
-        for side in (-1, 1):
-            ear = w.ellipse(w.x - side * self.head_a * 1.0, w.y - 0.03, _F(0.085), _F(0.14))
-            inner = w.blob(w.x - side * self.head_a * 1.03, w.y - 0.03, _F(0.06), _F(0.1))
+        for hand in (-1, 1):
+            ear = w.ellipse(w.x - hand * self.head_a * 1.0, w.y - 0.03, _F(0.085), _F(0.14))
+            inner = w.blob(w.x - hand * self.head_a * 1.03, w.y - 0.03, _F(0.06), _F(0.1))
             tone = 0.86 - 0.25 * inner
             # long hair covers the ears
             w.paint(w.cover(ear) * (1 - np.clip(self.a["long_hair"] * 2 - 0.6, 0, 1)),

@@ -129,7 +129,7 @@ class Manifest:
             raise DataError(f"{path} is not a manifest: {error}") from error
         if manifest.sha256 != metadata["sha256"]:
             raise DataError(
-                f"{path} was changed after it was written: its rows hash to {manifest.sha256[:16]}, "
-                f"its metadata says {metadata['sha256'][:16]}"
+                f"{path} was changed after it was written: its rows hash to "
+                f"{manifest.sha256[:16]}, its metadata says {metadata['sha256'][:16]}"
             )
         return manifest

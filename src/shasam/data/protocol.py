@@ -7,7 +7,7 @@ files, the number of workers or a library's random generator.
 from __future__ import annotations
 
 import hashlib
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
@@ -73,7 +73,8 @@ class Protocol:
         why.update(duplicates(hashes, ids, t.codes, s.codes, kept))
         kept &= np.array([row not in why for row in range(len(ids))], dtype=bool)
         split, left, said = self._split(table, ids, t.codes, s.codes, kept, t.names, s.names)
-        why.update(left)
+        counts = Counter(left.values())
+        said += [f"{count} images {reason}" for reason, count in sorted(counts.items())]
         out += [Exclusion(ids[row], reason) for row, reason in sorted(why.items())]
         rows = np.flatnonzero(np.array([name in SPLITS for name in split]))
         if not len(rows):

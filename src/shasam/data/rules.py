@@ -7,6 +7,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -33,7 +34,7 @@ class Labelling:
 def apply_rule(
     rule: str, table: pa.Table, labels: Mapping[str, Label] | None = None, what: str = "target"
 ) -> Labelling:
-    """Labels of all rows. ``A&B`` counts in mixed base: code = a + n_a b, with the first fastest."""
+    """Labels of all rows. ``A&B`` counts in mixed base: code = a + n_a b."""
     parts = [_single(part.strip(), table, labels or {}, what) for part in rule.split("&")]
     codes, names, reasons = parts[0].codes.copy(), parts[0].names, dict(parts[0].reasons)
     for part in parts[1:]:
@@ -111,7 +112,7 @@ def _bins(
     codes[np.isnan(value)] = -1
     reasons = _missing(name, np.isnan(value), "no value")
     reasons.update(_missing(name, value < edges[0], f"below {edges[0]:g}, the first edge"))
-    names = [f"{name} {low:g}-{high:g}" for low, high in zip(edges, edges[1:], strict=False)]
+    names = [f"{name} {low:g}-{high:g}" for low, high in pairwise(edges)]
     return Labelling(codes, (*names, f"{name} >={edges[-1]:g}"), reasons)
 
 

@@ -90,8 +90,12 @@ def finished_shard(
 
 def finish(directory: Path, size: int, shards: list[Shard]) -> None:
     """Write ``store.json``: from now on the store is whole."""
-    record = {"version": VERSION, "size": size, "shard_rows": shard_rows(size)}
-    record["shards"] = [vars(shard) for shard in shards]
+    record = {
+        "version": VERSION,
+        "size": size,
+        "shard_rows": shard_rows(size),
+        "shards": [vars(shard) for shard in shards],
+    }
     write_atomic(directory / "store.json", json.dumps(record, indent=1).encode())
 
 

@@ -160,7 +160,7 @@ def _jitter(x: Tensor, apply: Tensor, factors: Tensor, order: Tensor) -> Tensor:
 
 
 def turn_hue(x: Tensor, turn: Tensor) -> Tensor:
-    """Turn the hue by ``turn`` circles; the largest and smallest channel keep their values (HSV)."""
+    """Turn the hue by ``turn`` circles; the largest and the smallest channel stay (HSV)."""
     r, g, b = x.unbind(1)
     high, low = x.amax(1), x.amin(1)
     chroma = high - low

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from shasam.data.sources import drawn
+from shasam.data.sources import celeba, clusters, drawn, table, utkface
 
-__all__ = ["drawn"]
+__all__ = ["celeba", "clusters", "drawn", "table", "utkface"]

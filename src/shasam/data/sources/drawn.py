@@ -1,8 +1,10 @@
-"""``faces``: the embedded default, drawn by ``shasam.data.faces`` with the bias that is asked for."""
+"""``faces``: the embedded default, drawn with the bias that is asked for."""
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
+from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -28,12 +30,12 @@ class Faces(Source):
     """Drawn faces: exact cells, ambiguous target, clear sensitive attribute.
 
     The strength of an attribute is 1/2 + 0.18 (±d + noise) with noise of unit variance; d = 2.2 for
-    all but the target, whose d falls with ``difficulty`` from 2.2 to 0.4. So the target is drawn and
-    confused as in life, and a classifier gains by leaning on the sensitive attribute.
+    all but the target, whose d falls with ``difficulty`` from 2.2 to 0.4. So the target is drawn
+    and confused as in life, and a classifier gains by leaning on the sensitive attribute.
     """
 
     summary = "drawn faces, made on the spot; the default"
-    labels = {
+    labels: ClassVar[Mapping[str, Label]] = {
         "smile": Label("smile", ("serious", "smiling")),
         "glasses": Label("glasses", ("no glasses", "glasses")),
         "beard": Label("beard", ("no beard", "beard")),
@@ -63,7 +65,7 @@ class Faces(Source):
         for names, codes in ((target, t), (sensitive, s)):
             for bit, name in enumerate(names):
                 columns[name] = (codes >> bit) & 1
-        for k, name in enumerate(ATTRIBUTES):
+        for name in ATTRIBUTES:
             d = _CLEAR - 1.8 * spec.difficulty if name in target else _CLEAR
             # twelve uniform numbers: a bell made by additions alone, equal on every machine
             parts = uniform(keys(text_key(f"faces/{name}"), spec.seed, np.arange(n)), 12)

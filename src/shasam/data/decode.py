@@ -1,0 +1,139 @@
+"""Guarded decoding: from the bytes of a stranger's file to a square RGB picture, or a reason.
+
+JPEG, PNG and WebP only; the size is read and judged before anything is decoded. simplejpeg decodes
+plain JPEG when it is installed and Pillow does the rest, and whenever simplejpeg objects Pillow
+judges, so that which images are readable does not depend on what is installed.
+"""
+
+from __future__ import annotations
+
+import io
+import warnings
+from typing import Any
+
+import numpy as np
+from PIL import Image, ImageOps
+
+try:
+    import simplejpeg
+except ImportError:  # the extra `jpeg` is optional
+    simplejpeg = None
+
+MAX_BYTES = 64 << 20
+MAX_PIXELS = 50_000_000
+MAX_SIDE = 20_000
+MIN_SIDE = 4
+_FORMATS = ("JPEG", "PNG", "WEBP")
+_OTHERS = (
+    (b"GIF8", "GIF"), (b"BM", "BMP"), (b"SIMPLE  =", "FITS"), (b"8BPS", "PSD"), (b"%PDF", "PDF"),
+    (b"II*\0", "TIFF"), (b"MM\0*", "TIFF"), (b"PK\3\4", "ZIP"), (b"\x1f\x8b", "gzip"),
+)  # fmt: skip
+
+
+class BadImage(Exception):
+    """A file that is not used; the message is the reason that is recorded."""
+
+
+def decode(data: bytes, size: int, *, fast: bool = True) -> np.ndarray:
+    """The centre square of an image, upright, resized to (size, size, 3) uint8."""
+    kind = sniff(data)
+    if kind == "JPEG" and fast and simplejpeg is not None:
+        picture = _plain_jpeg(data, size)
+        if picture is not None:
+            return _square(picture, size)
+    return _square(_with_pillow(data, size), size)
+
+
+def sniff(data: bytes) -> str:
+    """JPEG, PNG or WEBP by the first bytes, whatever the file is called."""
+    if not data:
+        raise BadImage("0 bytes")
+    if len(data) > MAX_BYTES:
+        raise BadImage(f"{len(data) >> 20} MiB, the limit is {MAX_BYTES >> 20} MiB")
+    if data[:3] == b"\xff\xd8\xff":
+        return "JPEG"
+    if data[:8] == b"\x89PNG\r\n\x1a\n":
+        return "PNG"
+    if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
+        return "WEBP"
+    head = data[:512].lstrip().lower()
+    if head.startswith((b"<!doctype", b"<html", b"<?xml", b"<head")) or b"<html" in head:
+        raise BadImage("a web page saved under an image's name")
+    for magic, name in _OTHERS:
+        if data.startswith(magic):
+            raise BadImage(f"{name}, not JPEG, PNG or WebP")
+    raise BadImage("not JPEG, PNG or WebP")
+
+
+def _check_size(width: int, height: int) -> None:
+    if width * height > MAX_PIXELS or max(width, height) > MAX_SIDE:
+        raise BadImage(f"{width}x{height} pixels, the limit is {MAX_PIXELS // 1_000_000} million")
+    if min(width, height) < MIN_SIDE:
+        raise BadImage(f"{width}x{height} pixels, too small")
+
+
+def _plain_jpeg(data: bytes, size: int) -> Image.Image | None:
+    """simplejpeg's picture; None leaves the file to Pillow (EXIF, CMYK, anything unusual)."""
+    if b"Exif\0" in data[:65536]:
+        return None
+    try:
+        height, width, colours, _ = simplejpeg.decode_jpeg_header(data)
+    except ValueError:
+        return None
+    _check_size(width, height)
+    if colours not in ("YCbCr", "Gray"):
+        return None
+    # the scaled decoder only for pictures much larger than what is wanted
+    least = 2 * size if min(height, width) >= 4 * size else 0
+    try:
+        pixels = simplejpeg.decode_jpeg(data, "RGB", min_height=least, min_width=least)
+    except ValueError:
+        return None
+    return Image.fromarray(pixels)
+
+
+def _with_pillow(data: bytes, size: int) -> Image.Image:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Pillow warns about metadata it cannot read
+        try:
+            with Image.open(io.BytesIO(data), formats=_FORMATS) as image:
+                _check_size(*image.size)
+                if getattr(image, "n_frames", 1) > 1:
+                    raise BadImage(f"animated: {image.n_frames} frames")
+                if image.format == "JPEG" and min(image.size) >= 4 * size:
+                    image.draft(None, (2 * size, 2 * size))
+                image.load()
+                return _to_rgb(ImageOps.exif_transpose(image))
+        except BadImage:
+            raise
+        except Exception as error:  # whatever a broken file makes a decoder raise is its reason
+            raise BadImage(_reason(error)) from error
+
+
+def _to_rgb(image: Image.Image) -> Image.Image:
+    if image.mode == "RGB":
+        return image
+    if image.mode.startswith("I"):  # 16-bit gray: keep the high byte; Pillow would clip at 255
+        return Image.fromarray((np.asarray(image).astype(np.int64) >> 8).clip(0, 255).astype("u1"))
+    if image.mode in ("RGBA", "LA", "PA") or "transparency" in image.info:
+        image = image.convert("RGBA")
+        white: Any = Image.new("RGBA", image.size, (255, 255, 255, 255))
+        return Image.alpha_composite(white, image).convert("RGB")
+    return image.convert("RGB")
+
+
+def _square(image: Image.Image, size: int) -> np.ndarray:
+    width, height = image.size
+    side = min(width, height)
+    left, top = (width - side) / 2, (height - side) / 2
+    box = (left, top, left + side, top + side)
+    if (width, height) != (size, size):
+        image = image.resize((size, size), Image.Resampling.BILINEAR, box=box)
+    return np.asarray(image if image.mode == "RGB" else image.convert("RGB"))
+
+
+def _reason(error: Exception) -> str:
+    text = " ".join(str(error).split())
+    if "cannot identify" in text:
+        text = "its header cannot be read"
+    return f"{text[:120] or type(error).__name__}"

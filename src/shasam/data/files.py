@@ -1,0 +1,154 @@
+"""Sources whose images are files under one folder: safe paths, change stamps, guarded reading."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from shasam.data.decode import MAX_BYTES, BadImage, decode
+from shasam.data.source import Listing, Reading, Source
+from shasam.errors import DataError
+
+EXTENSIONS = (".jpg", ".jpeg", ".png", ".webp")
+
+
+class Folder:
+    """Opens files by relative path and never one outside of it."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = Path(os.path.realpath(root))
+        self._safe: dict[str, bool] = {"": True}
+
+    def locate(self, path: str) -> str:
+        """The absolute path, or BadImage if it would leave the folder."""
+        parts = path.replace("\\", "/").split("/")
+        if "\0" in path or os.path.isabs(path) or ".." in parts or (path[1:2] == ":"):
+            raise BadImage("the path leaves the folder of the images")
+        parent = "/".join(parts[:-1])
+        if parent not in self._safe:
+            self._safe[parent] = self._inside(self.root.joinpath(*parts[:-1]))
+        full = os.path.join(self.root, *parts)
+        if not self._safe[parent] or (os.path.islink(full) and not self._inside(Path(full))):
+            raise BadImage("the path is a link that leaves the folder of the images")
+        return full
+
+    def _inside(self, path: Path) -> bool:
+        return Path(os.path.realpath(path)).is_relative_to(self.root)
+
+    def read(self, path: str) -> bytes:
+        full = self.locate(path)
+        try:
+            with open(full, "rb") as file:
+                info = os.fstat(file.fileno())
+                if not stat.S_ISREG(info.st_mode):
+                    raise BadImage("not a regular file")
+                if info.st_size > MAX_BYTES:
+                    raise BadImage(f"{info.st_size >> 20} MiB, the limit is {MAX_BYTES >> 20} MiB")
+                return file.read()
+        except OSError as error:
+            raise BadImage(error.strerror or type(error).__name__) from error
+
+    def stamp(self, path: str) -> int:
+        """Size and time of change in 63 bits; 0 for what is not there."""
+        try:
+            info = os.stat(self.locate(path))
+        except (OSError, BadImage):
+            return 0
+        return (info.st_mtime_ns * 1_000_003 + info.st_size) & (2**63 - 1)
+
+    def existing(self, paths: list[str]) -> list[bool]:
+        """Which are there, by one listing of each folder; a refused path counts, to be said."""
+        names: dict[str, set[str] | None] = {}
+        found = []
+        for path in paths:
+            parent, _, name = path.replace("\\", "/").rpartition("/")
+            if parent not in names:
+                try:
+                    inside = self.locate(f"{parent}/x" if parent else "x")
+                    names[parent] = set(os.listdir(os.path.dirname(inside)))
+                except OSError:
+                    names[parent] = set()
+                except BadImage:
+                    names[parent] = None
+            among = names[parent]
+            found.append(among is None or name in among or name == "..")
+        return found
+
+    def walk(self) -> list[str]:
+        """All files below, relative, with /; links to folders are not followed."""
+        found = []
+        for folder, folders, files in os.walk(self.root):
+            folders.sort()
+            base = Path(folder).relative_to(self.root).as_posix()
+            found += [name if base == "." else f"{base}/{name}" for name in files]
+        return sorted(found)
+
+
+class FileSource(Source):
+    """A source of image files below ``spec.root`` (or ``images_below`` it)."""
+
+    images_below = ""
+
+    @cached_property
+    def folder(self) -> Folder:
+        root = self.spec.root
+        if root is None:
+            raise DataError(f"{self.spec.name} needs the folder of its images: give root (--root)")
+        root = root / self.images_below
+        if not root.is_dir():
+            raise DataError(
+                f"{root} is not a folder; give the folder of {self.spec.name} as --root"
+            )
+        return Folder(root)
+
+    def pixels_key(self) -> str:
+        return self.folder.root.as_posix()
+
+    def stamps(self, table: pa.Table) -> np.ndarray:
+        paths = table.column("path").to_pylist()
+        return np.array([self.folder.stamp(path) for path in paths], dtype=np.int64)
+
+    def read(self, table: pa.Table, size: int) -> Reading:
+        images = np.zeros((table.num_rows, size, size, 3), dtype=np.uint8)
+        hashes, reasons = [], []
+        for row, path in enumerate(table.column("path").to_pylist()):
+            digest, reason = "", ""
+            try:
+                data = self.folder.read(path)
+                digest = hashlib.sha256(data).hexdigest()
+                images[row] = decode(data, size)
+            except BadImage as error:
+                reason = str(error)
+            hashes.append(digest)
+            reasons.append(reason)
+        return Reading(images, hashes, reasons)
+
+    def without_missing(self, listing: Listing) -> Listing:
+        """Files that are not there: an error with the count, or left out and recorded."""
+        paths = listing.table.column("path").to_pylist()
+        there = np.array(self.folder.existing(paths), dtype=bool)
+        gone = np.flatnonzero(~there)
+        if not len(gone):
+            return listing
+        names = ", ".join(paths[r] for r in gone[:3])
+        if not self.spec.allow_missing:
+            raise DataError(
+                f"{len(gone)} of {len(paths)} images are missing in {self.folder.root} "
+                f"({names}, ...). Complete the folder, or go on without them with --allow-missing"
+            )
+        if len(gone) == len(paths):
+            raise DataError(f"none of the {len(paths)} images is in {self.folder.root} ({names})")
+        # up to all of CelebA can be missing: the count and a hash of the names, not a list
+        digest = hashlib.sha256("\n".join(sorted(paths[r] for r in gone)).encode()).hexdigest()
+        note = (
+            f"{len(gone)} of {len(paths)} images are missing ({names}, ...; "
+            f"SHA-256 of their names {digest[:16]}), accepted"
+        )
+        table = listing.table.take(pa.array(np.flatnonzero(there)))
+        return Listing(table, listing.excluded, [*listing.notes, note])

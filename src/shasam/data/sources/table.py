@@ -1,0 +1,121 @@
+"""``manifest``: a CSV or Parquet with a path column and any attributes; everybody's own data."""
+
+from __future__ import annotations
+
+import csv
+import io
+from functools import cached_property
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+
+from shasam.data.files import FileSource, Folder
+from shasam.data.source import Exclusion, Listing
+from shasam.errors import DataError
+from shasam.registry import did_you_mean, register
+
+_SPLIT_WORDS = {
+    "train": "train", "training": "train", "val": "val", "valid": "val", "validation": "val",
+    "dev": "val", "test": "test", "testing": "test",
+}  # fmt: skip
+
+
+@register("manifest", kind="source")
+class Table(FileSource):
+    """Rows of a table; paths are relative to ``root``, or to the folder of the table."""
+
+    summary = "your own images: a CSV or Parquet with a path column"
+
+    @cached_property
+    def folder(self) -> Folder:
+        root = self.spec.root or self._file().parent
+        if not root.is_dir():
+            raise DataError(f"{root} is not a folder; give the folder of the images as --root")
+        return Folder(root)
+
+    def _file(self) -> Path:
+        if self.spec.csv is None:
+            raise DataError("the source 'manifest' needs a table: give csv (--csv people.csv)")
+        if not self.spec.csv.is_file():
+            raise DataError(f"{self.spec.csv} is not a file; give the table as --csv")
+        return self.spec.csv
+
+    def list_images(self) -> Listing:
+        spec, table = self.spec, _read(self._file())
+        known = table.column_names
+        named = {
+            "path": spec.path_column,
+            "id": spec.id_column,
+            "split": spec.split_column or ("split" if "split" in known else None),
+            "identity": spec.identity_column,
+        }
+        for name in named.values():
+            if name is not None and name not in known:
+                raise DataError(
+                    f"{self._file().name} has no column {name!r}{did_you_mean(name, known)}"
+                )
+        paths = [_text(v) for v in table.column(named["path"] or "path").to_pylist()]
+        ids = paths
+        if named["id"]:
+            ids = [_text(v) for v in table.column(named["id"]).to_pylist()]
+        columns: dict[str, object] = {"id": ids, "path": [p.replace("\\", "/") for p in paths]}
+        for role in ("split", "identity"):
+            name = named[role]
+            if name:
+                values = [None if v is None else str(v) for v in table.column(name).to_pylist()]
+                if role == "split":
+                    values = [_SPLIT_WORDS.get(v.strip().lower(), v) if v else v for v in values]
+                columns[role] = values
+        for name in known:
+            if name not in columns and name != named["path"]:
+                columns[name] = table.column(name)
+        made = pa.table(columns)
+        keep, excluded = self._distinct(ids, made)
+        return self.without_missing(Listing(made.take(pa.array(keep, pa.int64())), excluded))
+
+    def _distinct(self, ids: list[str], table: pa.Table) -> tuple[list[int], list[Exclusion]]:
+        """One row for each id; rows that are repeated with other values are an error."""
+        first: dict[str, int] = {}
+        keep, excluded, conflicts = [], [], []
+        rows = table.to_pylist()
+        for row, name in enumerate(ids):
+            if not name:
+                excluded.append(Exclusion(f"row {row + 1}", "no path"))
+            elif name not in first:
+                first[name] = row
+                keep.append(row)
+            elif rows[row] == rows[first[name]]:
+                excluded.append(Exclusion(name, f"row {row + 1} repeats row {first[name] + 1}"))
+            else:
+                conflicts.append(f"{name} (rows {first[name] + 1} and {row + 1})")
+        if conflicts:
+            raise DataError(
+                f"{len(conflicts)} ids are listed twice with other values: "
+                f"{', '.join(conflicts[:3])}. Keep one row for each"
+            )
+        return keep, excluded
+
+
+def _text(value: object) -> str:
+    return "" if value is None else str(value).strip()
+
+
+def _read(path: Path) -> pa.Table:
+    try:
+        if path.suffix.lower() in (".parquet", ".pq"):
+            return pq.read_table(path).replace_schema_metadata(None)
+        data = path.read_bytes()
+        head = data[:4096].decode("utf-8-sig", errors="replace")
+        first = head.splitlines()[0] if head else ""
+        delimiter = max(",;\t", key=first.count)
+        names = next(csv.reader(io.StringIO(first), delimiter=delimiter), [])
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise DataError(f"{path.name} has the column {twice[0]!r} twice; rename one")
+        options = pa.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
+        convert = pa.csv.ConvertOptions(strings_can_be_null=True, null_values=["", "NA", "NaN"])
+        return pa.csv.read_csv(io.BytesIO(data), parse_options=options, convert_options=convert)
+    except (OSError, pa.ArrowException, UnicodeDecodeError) as error:
+        raise DataError(f"{path} cannot be read as a table: {error}") from error
