@@ -85,7 +85,9 @@ def _directions(gaps_K: np.ndarray, se_K: np.ndarray, norm: Norm) -> list[np.nda
     sign_K = np.where(gaps_K < 0, -1.0, 1.0)
     freed_K = sign_K * np.sqrt(np.maximum(gaps_K**2 - se_K**2, 0.0))
     loaded_K = sign_K * np.sqrt(gaps_K**2 + se_K**2)
-    return [d / norm(d) for d in (freed_K, loaded_K) if norm(d) > 0]
+    if not norm(freed_K) > 0:  # nothing but noise was seen: the gap may sit in one place only
+        freed_K = np.where(np.arange(len(gaps_K)) == np.abs(loaded_K).argmax(), loaded_K, 0.0)
+    return [freed_K / norm(freed_K), loaded_K / norm(loaded_K)]
 
 
 def _last(holds: Callable[[float], bool], low: float, high: float) -> float:
@@ -101,17 +103,19 @@ def _last(holds: Callable[[float], bool], low: float, high: float) -> float:
 def lowest(rates_K: np.ndarray, noise_DK: np.ndarray, level: float) -> tuple[float, float]:
     """Interval for the smallest of several rates.
 
-    The smallest of noisy rates lies below the smallest rate. Its error is simulated around the
-    observed distances to the minimum, each freed of the part that noise explains, and taken off.
+    The smallest of noisy rates lies below the smallest rate, and the more so the closer the rates
+    are. The error is simulated around the observed distances to the minimum, once freed of what
+    noise explains and once with as much put on; each end is the wider one.
     """
     seen = float(rates_K.min())
-    se_K = noise_DK.std(0)
     above_K = rates_K - seen
-    worst = int(rates_K.argmin())
-    above_K = np.sqrt(np.maximum(above_K**2 - se_K**2 - se_K[worst] ** 2, 0.0))
-    error_D = (above_K + noise_DK).min(1)
-    low, high = np.quantile(error_D, [(1 - level) / 2, (1 + level) / 2])
-    return max(min(seen - float(high), seen), 0.0), min(max(seen - float(low), seen), 1.0)
+    noise_K = noise_DK.var(0) + float(noise_DK[:, int(rates_K.argmin())].var())
+    tails = [(1 - level) / 2, (1 + level) / 2]
+    near_K = np.sqrt(np.maximum(above_K**2 - noise_K, 0.0))
+    far_K = np.where(above_K > 0, np.sqrt(above_K**2 + noise_K), 0.0)
+    ends = np.array([np.quantile((k + noise_DK).min(1), tails) for k in (near_K, far_K)])
+    low, high = seen - float(ends[:, 1].max()), seen - float(ends[:, 0].min())
+    return max(min(low, seen), 0.0), min(max(high, seen), 1.0)
 
 
 def _positive(whole: np.ndarray) -> np.ndarray:
