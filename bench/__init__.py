@@ -1,0 +1,1 @@
+"""Speed: ratios in one interleaved run, never an absolute claim."""

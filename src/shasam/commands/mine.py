@@ -1,0 +1,79 @@
+"""``shasam mine``: mine triplets from embeddings of your own, or draw the paper's 2-D scenes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from cyclopts import Parameter
+
+from shasam.errors import SpecError
+
+SceneName = Literal["imbalanced", "minority", "balanced", "overlap", "all"]
+
+
+def mine(
+    embeddings: Path | None = None,
+    labels: Path | None = None,
+    /,
+    *,
+    target: str = "target",
+    sensitive: str = "sensitive",
+    k: Annotated[int, Parameter(name=["-k", "--budget"])] = 16,
+    triplets: int = 0,
+    miner: Literal["shasam", "shasam-ld", "random"] = "shasam",
+    seed: int = 0,
+    out: Path | None = None,
+    scene: SceneName | None = None,
+    profile: bool = False,
+) -> None:
+    """Pick diverse anchors, hard positives and hard negatives.
+
+    Parameters
+    ----------
+    embeddings
+        One row per image: .npy, .npz (its only array or "embeddings"), or .parquet with one list
+        column "embedding" or numeric columns.
+    labels
+        CSV or Parquet with one row per embedding, in the same order.
+    target, sensitive
+        Names of the label columns.
+    k
+        How many anchors, positives and negatives each.
+    triplets
+        How many triplets; 0 is one for each (target, group) pair.
+    miner
+        shasam (LogDet, FLCG, FLQMI), shasam-ld (LogDet, LogDetCG, LogDetMI) or random.
+    out
+        Where to write: a CSV of picks, or for scenes a folder of pictures.
+    scene
+        Draw one of the paper's two-cluster scenes, or all, instead of mining embeddings.
+    profile
+        Also say how long mining took per triplet.
+    """
+    if scene is not None:
+        from shasam.mining.scenes import draw_scenes
+
+        folder = out or Path("scenes")
+        for path in draw_scenes(folder, scene, k=10 if k == 16 else k, seed=seed):
+            print(path)
+        return
+    if embeddings is None or labels is None:
+        raise SpecError(
+            "give embeddings and labels (shasam mine embeddings.npy labels.csv --target … "
+            "--sensitive …), or a scene to draw (shasam mine --scene all)"
+        )
+    from shasam.mining.tables import mine_table
+
+    mine_table(
+        embeddings,
+        labels,
+        target=target,
+        sensitive=sensitive,
+        k=k,
+        triplets=triplets,
+        miner=miner,
+        seed=seed,
+        out=out or Path("triplets.csv"),
+        profile=profile,
+    )

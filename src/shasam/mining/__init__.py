@@ -1,0 +1,16 @@
+"""Mining: which images train together. Pools, miners, the embedding bank and the batch plan."""
+
+from shasam.mining.miner import Mined, Miner
+from shasam.mining.pools import Pools, feasible_pairs, pools_of
+from shasam.mining.random import RandomMiner
+from shasam.mining.shasam import ShasamMiner
+
+__all__ = [
+    "Mined",
+    "Miner",
+    "Pools",
+    "RandomMiner",
+    "ShasamMiner",
+    "feasible_pairs",
+    "pools_of",
+]
