@@ -11,6 +11,11 @@ from shasam.errors import ShasamError
 
 app = App(name="shasam", version=shasam.__version__, help=shasam.__doc__)
 app.command("shasam.commands.mine:mine", name="mine")
+app.command("shasam.commands.train:train", name="train")
+app.command("shasam.commands.evaluate:evaluate", name="evaluate")
+app.command("shasam.commands.predict:predict", name="predict")
+app.command("shasam.commands.sweep:sweep", name="sweep")
+app.command("shasam.commands.methods:methods", name="methods")
 
 
 def main() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -20,15 +20,18 @@ from shasam.types import Predictions
 class TrainingData(Protocol):
     """What training needs of a dataset; ``shasam.data.open_data`` gives one."""
 
-    manifest: Manifest
-    t_N: Tensor
-    s_N: Tensor
-    classes: int
-    groups: int
+    @property
+    def manifest(self) -> Manifest: ...
 
-    def rows(self, split: str) -> Tensor: ...
+    @property
+    def classes(self) -> int: ...
 
-    def images(self, rows: Tensor) -> Tensor: ...
+    @property
+    def groups(self) -> int: ...
+
+    def rows(self, split: str) -> np.ndarray | Tensor: ...
+
+    def images(self, rows: Any) -> Tensor: ...
 
 
 @contextmanager
@@ -79,16 +82,26 @@ def to_predictions(scores_nC: Tensor, data: TrainingData, rows: Tensor) -> Predi
     probabilities = torch.softmax(scores_nC.float(), dim=1)
     return Predictions(
         ids=data.manifest.table.column("id").take(rows.numpy()).to_numpy(zero_copy_only=False),
-        target=data.t_N[rows].numpy().astype(np.int64),
+        target=data.manifest.t_N[rows.numpy()].astype(np.int64),
         prediction=probabilities.argmax(1).numpy().astype(np.int64),
-        sensitive=data.s_N[rows].numpy().astype(np.int64),
+        sensitive=data.manifest.s_N[rows.numpy()].astype(np.int64),
         scores=probabilities.numpy().astype(np.float32),
     )
 
 
-def predict(
+def read_rows(
     method: Method, data: TrainingData, rows: Tensor, fabric: Fabric
-) -> dict[str, Predictions]:
-    """Predictions of rows by feature kind, before ``method.decide``; the first is its own."""
-    scores = on_rows(method.logits, method, data, rows, fabric)
-    return {kind: to_predictions(value, data, rows) for kind, value in scores.items()}
+) -> tuple[dict[str, Tensor], dict[str, Predictions]]:
+    """Features and predictions of rows, by kind, before ``method.decide``; the first is its own."""
+    shared = type(method).classify is not Method.classify  # one pass gives both
+
+    def both(images: Tensor) -> dict[str, Tensor]:
+        features = method.features(images)
+        scores = method.classify(features) if shared else method.logits(images)
+        named = {f"scores {kind}": value for kind, value in scores.items()}
+        return {**{f"features {kind}": value for kind, value in features.items()}, **named}
+
+    found = on_rows(both, method, data, rows, fabric)
+    features = {k.split()[1]: v for k, v in found.items() if k.startswith("features ")}
+    scores = {k.split()[1]: v for k, v in found.items() if k.startswith("scores ")}
+    return features, {kind: to_predictions(v, data, rows) for kind, v in scores.items()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from shasam.training.evaluation import TrainingData
@@ -11,7 +12,7 @@ from shasam.training.log import RunLog, read_log
 def open_test(data: TrainingData, log: RunLog, reason: str) -> Tensor:
     """The rows of the test split; the opening is logged before they are handed out."""
     log.write("test_opened", reason=reason)
-    return data.rows("test")
+    return torch.as_tensor(data.rows("test"))
 
 
 def times_opened(log: RunLog) -> int:

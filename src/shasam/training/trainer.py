@@ -106,9 +106,9 @@ class Trainer:
         self.progress = progress or TrainingProgress(self.runtime.quiet or not self.first)
         self.state = State()
         self.best: dict[str, Tensor] = {}
-        self.t_N, self.s_N = torch.as_tensor(data.t_N), torch.as_tensor(data.s_N)
-        self.train_rows = torch.as_tensor(data.rows("train"))
-        self.val_rows = torch.as_tensor(data.rows("val"))
+        self.t_N, self.s_N = torch.tensor(data.manifest.t_N), torch.tensor(data.manifest.s_N)
+        self.train_rows = torch.as_tensor(data.rows("train")).clone()
+        self.val_rows = torch.as_tensor(data.rows("val")).clone()
         self.groups = check_groups(method)
         self._saved_at = time.monotonic()
         self._tensorboard = self._open_tensorboard()
@@ -230,7 +230,8 @@ class Trainer:
             run.plan.observe(drawn.rows_B, z.float())
         if run.ema is not None:
             run.ema.update(self.method)
-        self.state.images_seen += len(drawn.rows_B) * stage.views
+        if stage.inputs == "images":
+            self.state.images_seen += len(drawn.rows_B) * stage.views
         self._add("loss", total)
         self._add("steps", 1.0)
         return total

@@ -1,0 +1,1 @@
+"""Run directories: executing a specification, loading a trained model, sweeping a grid."""

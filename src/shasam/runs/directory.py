@@ -1,0 +1,102 @@
+"""A run directory: named by its specification, locked while it is written, DONE at the end."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from shasam.config import RunSpec, read_yaml, resolve
+from shasam.errors import CheckpointError, InputError, TrainingError
+from shasam.training.checkpoint import write_atomic
+
+
+class RunDirectory:
+    """The files of one run; ``docs/files.md`` says what is in each."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+
+    @classmethod
+    def existing(cls, path: str | Path) -> RunDirectory:
+        """A run that is there, or an error that says what was expected."""
+        run = cls(path)
+        if not run.file("spec.yaml").is_file():
+            raise InputError(f"{path} is not a run directory: it has no spec.yaml")
+        return run
+
+    def file(self, name: str) -> Path:
+        return self.path / name
+
+    @property
+    def done(self) -> bool:
+        return self.file("DONE").is_file()
+
+    @property
+    def has_checkpoint(self) -> bool:
+        folder = self.file("checkpoints")
+        return folder.is_dir() and any(folder.glob("*.json"))
+
+    def make(self) -> None:
+        """Create the directory, or say why that cannot be."""
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            probe = self.file(".writable")
+            probe.touch()
+            probe.unlink()
+        except OSError as error:
+            raise CheckpointError(
+                f"the run directory {self.path} cannot be written: {error.strerror}; "
+                "choose another with --out"
+            ) from error
+
+    def write(self, name: str, content: bytes) -> None:
+        """A file, whole or not at all."""
+        try:
+            write_atomic(self.file(name), content)
+        except OSError as error:
+            raise CheckpointError(
+                f"{self.file(name)} cannot be written: {error.strerror}"
+            ) from error
+
+    def write_json(self, name: str, body: Any) -> None:
+        self.write(name, (json.dumps(body, indent=1, allow_nan=False) + "\n").encode())
+
+    def spec(self) -> RunSpec:
+        """The specification, checked again as it is read."""
+        return resolve(read_yaml(self.file("spec.yaml")))
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Keep other processes out; the system lets go of the lock when the process dies."""
+        handle = os.open(self.file(".lock"), os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            if not _try_lock(handle):
+                raise TrainingError(
+                    f"another process is working on {self.path}; wait for it, or train with "
+                    "another seed or --out"
+                )
+            yield
+        finally:
+            os.close(handle)
+
+
+def _try_lock(handle: int) -> bool:
+    try:
+        import fcntl
+    except ModuleNotFoundError:  # Windows
+        import msvcrt
+
+        try:
+            msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined]
+        except OSError:
+            return False
+        return True
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True

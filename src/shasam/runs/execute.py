@@ -1,0 +1,184 @@
+"""From a specification to a finished run directory."""
+
+from __future__ import annotations
+
+import json
+import platform
+import sys
+from datetime import datetime, timezone
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from lightning_fabric import Fabric
+
+import shasam
+from shasam.config import RunSpec
+from shasam.errors import DataError, TrainingError
+from shasam.methods.base import Method
+from shasam.runs.build import build_method
+from shasam.runs.directory import RunDirectory
+from shasam.runs.evaluate import evaluate_run
+from shasam.training.checkpoint import to_bytes
+from shasam.training.evaluation import TrainingData
+from shasam.training.log import RunLog
+from shasam.training.progress import TrainingProgress
+from shasam.training.runtime import Runtime, make_fabric
+from shasam.training.test_split import times_opened
+from shasam.training.trainer import State, Trainer
+
+_PACKAGES = ("torch", "numpy", "lightning-fabric", "safetensors", "pyarrow", "pillow")
+
+
+def execute(
+    spec: RunSpec,
+    out: str | Path = "runs",
+    *,
+    runtime: Runtime | None = None,
+    resume: bool = False,
+    data: TrainingData | None = None,
+    progress: TrainingProgress | None = None,
+) -> RunDirectory:
+    """Train and evaluate; returns the run directory, at once where it is DONE already."""
+    runtime = runtime or Runtime()
+    fabric = make_fabric(spec.train, runtime)
+    fabric.launch()
+    first = fabric.global_rank == 0
+    progress = progress or TrainingProgress(runtime.quiet or not first)
+    run = RunDirectory(Path(out) / spec.name)
+    if run.done:
+        progress.say(f"{run.path} is done already")
+        return run
+    if data is None:
+        data = _open_data(spec, progress)
+    if not first:
+        _train(spec, run, data, fabric, runtime, resume, progress, RunLog(None))
+        return run
+    run.make()
+    with run.lock():
+        if run.has_checkpoint and not resume:
+            raise TrainingError(
+                f"{run.path} holds an unfinished run of this specification; continue it with "
+                "--resume, or delete it to start again"
+            )
+        _same_data(run, data)
+        run.write("spec.yaml", spec.as_yaml().encode())
+        data.manifest.save(run.file("manifest.parquet"))
+        log = RunLog(run.file("log.jsonl"))
+        if not run.has_checkpoint:
+            log.path.unlink(missing_ok=True)  # type: ignore[union-attr]
+            log.write("start", method=spec.method, key=spec.key, time=_now())
+        started = _started(log)
+        trained = _train(spec, run, data, fabric, runtime, resume, progress, log)
+        method, state = trained
+        progress.say("evaluating on validation and test")
+        evaluate_run(run, method, data, fabric, log, "end of training")
+        run.write("model.safetensors", to_bytes(method.state_dict()))
+        write_mining(run, method)
+        run.write_json(
+            "provenance.json", _provenance(spec, data, method, state, fabric, log, started)
+        )
+        log.write("end", time=_now(), images_seen=state.images_seen)
+        run.write("DONE", b"")
+    return run
+
+
+def _train(
+    spec: RunSpec,
+    run: RunDirectory,
+    data: TrainingData,
+    fabric: Fabric,
+    runtime: Runtime,
+    resume: bool,
+    progress: TrainingProgress,
+    log: RunLog,
+) -> tuple[Method, State]:
+    method, report = build_method(spec, data.classes, data.groups)
+    if report is not None:
+        progress.say(f"init: {report}")
+    trainer = Trainer(
+        method,
+        data,
+        spec.train,
+        seed=spec.seed,
+        image_size=spec.data.size,
+        fabric=fabric,
+        runtime=runtime,
+        directory=run.path,
+        log=log,
+        progress=progress,
+    )
+    return method, trainer.fit(resume=resume)
+
+
+def write_mining(run: RunDirectory, method: Method) -> None:
+    """``mining.json``, for methods that remember what they mined."""
+    record = getattr(method, "mining_record", None)
+    if callable(record):
+        run.write_json("mining.json", record())
+
+
+def _open_data(spec: RunSpec, progress: TrainingProgress) -> TrainingData:
+    from shasam.data import open_data
+
+    progress.say(f"opening {spec.data.name} at {spec.data.size} px")
+    data = open_data(spec.data)
+    sizes = ", ".join(f"{len(data.rows(split))} {split}" for split in ("train", "val"))
+    progress.say(f"{sizes}; manifest {data.manifest.sha256[:12]}")
+    return data
+
+
+def _same_data(run: RunDirectory, data: TrainingData) -> None:
+    """A run goes on only with the data it began with."""
+    from shasam.data.manifest import Manifest
+
+    if not run.has_checkpoint or not run.file("manifest.parquet").is_file():
+        return
+    before = Manifest.load(run.file("manifest.parquet")).sha256
+    if before != data.manifest.sha256:
+        raise DataError(
+            f"the data of {run.path} has changed since the run began (manifest {before[:12]}, now "
+            f"{data.manifest.sha256[:12]}); put the data back, or train in another --out"
+        )
+
+
+def _provenance(
+    spec: RunSpec,
+    data: TrainingData,
+    method: Method,
+    state: State,
+    fabric: Fabric,
+    log: RunLog,
+    started: str,
+) -> dict[str, Any]:
+    fraction = state.mine_seconds / state.learn_seconds if state.learn_seconds else None
+    return {
+        "versions": {
+            "shasam": shasam.__version__,
+            "python": platform.python_version(),
+            **{name: version(name) for name in _PACKAGES},
+        },
+        "command": ["shasam", *sys.argv[1:]],
+        "seed": spec.seed,
+        "manifest_sha256": data.manifest.sha256,
+        "wall_seconds": round(state.seconds, 3),
+        "images_seen": state.images_seen,
+        "parameters": sum(p.numel() for p in method.parameters()),
+        "mine_fraction": fraction,
+        "test_opened": times_opened(log),
+        "device": str(fabric.device),
+        "processes": fabric.world_size,
+        "started": started,
+        "ended": _now(),
+    }
+
+
+def _started(log: RunLog) -> str:
+    if log.path is not None and log.path.exists():
+        with open(log.path, encoding="utf-8") as file:
+            return str(json.loads(file.readline()).get("time", _now()))
+    return _now()
+
+
+def _now() -> str:
+    return datetime.now(timezone.utc).isoformat(timespec="seconds")

@@ -1,0 +1,68 @@
+"""A grid of runs, declared in YAML.
+
+``base`` is a specification; ``grid`` maps dotted keys to lists of values and stands for every
+combination; ``runs`` is a list of specifications. With both, every entry of ``runs`` is combined
+with every point of the grid.
+
+    profile: cpu
+    base: {data: {name: utkface, root: faces, alpha: 4}}
+    grid: {seed: [0, 1, 2], data.seed: same as seed}
+    runs:
+      - {method: ce}
+      - {method: fscl, options: {tau: 0.1}}
+
+A value ``same as <key>`` copies another key, so that two keys move together.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from typing import Any
+
+from shasam.config import RunSpec, merge, nest, resolve
+from shasam.errors import SpecError
+from shasam.registry import did_you_mean
+
+_KEYS = ("profile", "base", "grid", "runs")
+_SAME = "same as "
+
+
+def expand(body: Mapping[str, Any]) -> list[RunSpec]:
+    """All specifications of a grid, checked before anything runs; duplicates are dropped."""
+    for key in body:
+        if key not in _KEYS:
+            raise SpecError(f"a grid has no key {key!r}{did_you_mean(str(key), _KEYS)}")
+    grid = body.get("grid") or {}
+    listed = {k: v for k, v in grid.items() if isinstance(v, list)}
+    copied = {k: v for k, v in grid.items() if not isinstance(v, list)}
+    for key, value in copied.items():
+        if not (isinstance(value, str) and value.startswith(_SAME)):
+            raise SpecError(f"grid.{key}: give a list of values, or 'same as <key>'")
+    specs: dict[str, RunSpec] = {}
+    errors = []
+    for run in body.get("runs") or [{}]:
+        for values in itertools.product(*listed.values()):
+            point: dict[str, Any] = dict(zip(listed, values, strict=True))
+            for key, value in copied.items():
+                source = value.removeprefix(_SAME)
+                if source not in point:
+                    raise SpecError(f"grid.{key}: {source!r} is not a key of the grid")
+                point[key] = point[source]
+            # flat keys such as {"data.seed": 1} are as good as nested ones everywhere
+            layers = [_nested(body.get("base") or {}), _nested(run), _nested(point)]
+            try:
+                spec = resolve(*layers, profile=body.get("profile"))
+                specs.setdefault(spec.key, spec)
+            except SpecError as error:
+                errors.append(f"{ {**run, **point} }: {error}")
+    if errors:
+        raise SpecError("the grid has errors:\n" + "\n".join(dict.fromkeys(errors)))
+    return list(specs.values())
+
+
+def _nested(body: Mapping[str, Any]) -> dict[str, Any]:
+    result: dict[str, Any] = {}
+    for key, value in body.items():
+        result = merge(result, nest(str(key), value))
+    return result

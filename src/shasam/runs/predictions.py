@@ -1,0 +1,62 @@
+"""Predictions as Parquet: id, target, prediction, sensitive, score_0 ... score_{C-1}."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from shasam.data.manifest import Manifest
+from shasam.errors import InputError
+from shasam.types import Predictions
+
+
+def predictions_table(predictions: Predictions, manifest: Manifest) -> pa.Table:
+    """The table, with the manifest's hash and names in its metadata."""
+    columns = {
+        "id": pa.array(predictions.ids, pa.string()),
+        "target": pa.array(predictions.target, pa.int64()),
+        "prediction": pa.array(predictions.prediction, pa.int64()),
+        "sensitive": pa.array(predictions.sensitive, pa.int64()),
+    }
+    for c in range(predictions.scores.shape[1]):
+        columns[f"score_{c}"] = pa.array(predictions.scores[:, c], pa.float32())
+    return pa.table(columns).replace_schema_metadata(schema_metadata(manifest))
+
+
+def schema_metadata(manifest: Manifest) -> dict[str, str]:
+    """What every table of a run says about the data it is of."""
+    return {
+        "sha256": manifest.sha256,
+        "target_names": json.dumps(list(manifest.target_names)),
+        "sensitive_names": json.dumps(list(manifest.sensitive_names)),
+        "protocol": json.dumps(dict(manifest.protocol), sort_keys=True),
+    }
+
+
+def table_bytes(table: pa.Table) -> bytes:
+    """Parquet in memory, to be written atomically."""
+    buffer = io.BytesIO()
+    pq.write_table(table, buffer)
+    return buffer.getvalue()
+
+
+def read_predictions(path: str | Path) -> Predictions:
+    """Predictions from a file of a run."""
+    try:
+        table = pq.read_table(path)
+        scores = [n for n in table.column_names if n.startswith("score_")]
+        scores.sort(key=lambda name: int(name.removeprefix("score_")))
+        return Predictions(
+            ids=table.column("id").to_numpy(zero_copy_only=False),
+            target=table.column("target").to_numpy(),
+            prediction=table.column("prediction").to_numpy(),
+            sensitive=table.column("sensitive").to_numpy(),
+            scores=np.stack([table.column(n).to_numpy() for n in scores], axis=1),
+        )
+    except (OSError, KeyError, ValueError, pa.ArrowException) as error:
+        raise InputError(f"{path} does not hold predictions: {error}") from error

@@ -1,0 +1,47 @@
+"""The table that a run ends with."""
+
+from __future__ import annotations
+
+import json
+
+from rich.console import Console
+from rich.table import Table
+
+from shasam.runs.directory import RunDirectory
+
+_SHOWN = {
+    "accuracy": "accuracy",
+    "eo_mean": "EO",
+    "worst_group_accuracy": "worst cell",
+}
+
+
+def print_summary(run: RunDirectory, console: Console) -> None:
+    """Accuracy, EO and the worst cell in per cent, with intervals, for each kind of feature."""
+    metrics = json.loads(run.file("metrics.json").read_text())
+    provenance = json.loads(run.file("provenance.json").read_text())
+    table = Table(title=f"{run.spec().method} on the test split (%, 95 % interval)")
+    table.add_column("predictions from")
+    for heading in (*_SHOWN.values(), "group probe"):
+        table.add_column(heading, justify="right")
+    kinds = [k for k in metrics if k.startswith("test.")] or ["test"]
+    for kind in kinds:
+        name = kind.removeprefix("test.") if "." in kind else "encoder"
+        probe = metrics["probe"].get(name)
+        cells = [_cell(metrics[kind].get(key)) for key in _SHOWN]
+        cells.append(f"{100 * probe['accuracy']:.1f}" if probe else "-")
+        own = " (own)" if len(kinds) > 1 and metrics[kind] == metrics["test"] else ""
+        table.add_row(name + own, *cells)
+    console.print(table)
+    minutes, seconds = divmod(round(provenance["wall_seconds"]), 60)
+    line = f"{provenance['images_seen']} views in {minutes} min {seconds} s"
+    if provenance["mine_fraction"] is not None:
+        line += f", mining {provenance['mine_fraction']:.0%} of the learning stage"
+    console.print(line)
+    console.print(f"run        {run.path}", soft_wrap=True)
+
+
+def _cell(entry: dict[str, float | None] | None) -> str:
+    if not entry or entry["value"] is None or entry["low"] is None or entry["high"] is None:
+        return "-"
+    return f"{100 * entry['value']:.1f} ({100 * entry['low']:.1f}-{100 * entry['high']:.1f})"

@@ -1,0 +1,92 @@
+"""Carry out a grid: each run in its own process, those that are DONE are skipped."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from shasam.config import RunSpec
+from shasam.runs.directory import RunDirectory
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How one run of a sweep ended."""
+
+    spec: RunSpec
+    path: Path
+    status: str  # "done", "skipped", "failed"
+    seconds: float
+    message: str = ""
+
+
+def sweep(
+    specs: list[RunSpec],
+    out: Path,
+    *,
+    jobs: int = 1,
+    threads: int | None = None,
+    device: str = "auto",
+    tell: Callable[[Outcome], None] = lambda outcome: None,
+) -> list[Outcome]:
+    """Run all specifications, ``jobs`` at a time; an unfinished run goes on from its checkpoint."""
+    outcomes = []
+    waiting = list(specs)
+    running: list[tuple[RunSpec, subprocess.Popen[bytes], float]] = []
+    threads = threads or max(1, (os.cpu_count() or 1) // jobs)
+    environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
+    try:
+        while waiting or running:
+            while waiting and len(running) < jobs:
+                spec = waiting.pop(0)
+                run = RunDirectory(out / spec.name)
+                if run.done:
+                    outcomes.append(Outcome(spec, run.path, "skipped", 0.0))
+                    tell(outcomes[-1])
+                    continue
+                running.append((spec, _start(spec, run, device, environment), time.monotonic()))
+            for entry in list(running):
+                spec, process, began = entry
+                if process.poll() is None:
+                    continue
+                running.remove(entry)
+                path = out / spec.name
+                failed = process.returncode != 0
+                message = _last_line(path / "output.txt") if failed else ""
+                status = "failed" if failed else "done"
+                seconds = time.monotonic() - began
+                outcomes.append(Outcome(spec, path, status, seconds, message))
+                tell(outcomes[-1])
+            time.sleep(0.1)
+    finally:
+        # an interrupted sweep lets its runs save a checkpoint before it leaves
+        for _, process, _ in running:
+            process.terminate()
+        for _, process, _ in running:
+            process.wait()
+    return outcomes
+
+
+def _start(
+    spec: RunSpec, run: RunDirectory, device: str, environment: dict[str, str]
+) -> subprocess.Popen[bytes]:
+    run.make()
+    asked = run.file("asked.yaml")
+    asked.write_text(spec.as_yaml(), encoding="utf-8")
+    command = [sys.executable, "-m", "shasam.cli", "train", "--config", str(asked)]
+    command += ["--out", str(run.path.parent), "--resume", "--quiet", "--no-report"]
+    command += ["--device", device, "--no-color"]
+    with open(run.file("output.txt"), "wb") as output:
+        return subprocess.Popen(  # noqa: S603 - our own interpreter and our own arguments
+            command, stdout=output, stderr=subprocess.STDOUT, env=environment
+        )
+
+
+def _last_line(path: Path) -> str:
+    lines = path.read_text(errors="replace").strip().splitlines() if path.exists() else []
+    return lines[-1] if lines else "no output"
