@@ -14,7 +14,7 @@ import numpy as np
 from shasam.data.canvas import Canvas, Colour, Plane, Window
 from shasam.data.keyed import keys, uniform
 
-VERSION = 1  # a change of this number is a change of every picture
+VERSION = 3  # a change of this number is a change of every picture
 ATTRIBUTES = ("smile", "glasses", "beard", "long_hair", "hat", "dark_skin", "old")
 _CHUNK = 16  # faces drawn at once: what fits in a CPU cache at 64 px
 _DRAWS = 96
@@ -55,15 +55,16 @@ class _Sitter:
         self._next = 0
         self.a = {name: value[:, None, None] for name, value in attributes.items()}
         turn = self.draw_between(-0.16, 0.16)
-        scale = self.draw_between(0.92, 1.1)
+        scale = self.draw_between(1.02, 1.26)
         self.canvas = Canvas(
-            size, turn, scale, self.draw_between(-0.09, 0.09), self.draw_between(-0.02, 0.12)
+            size, turn, scale, self.draw_between(-0.09, 0.09), self.draw_between(-0.06, 0.07)
         )
         self.yaw, self.pitch = self.draw_between(-0.1, 0.1), self.draw_between(-0.05, 0.05)
         self.head_a, self.head_b = self.draw_between(0.44, 0.53), self.draw_between(0.62, 0.7)
         self.jaw = self.draw_between(0.05, 0.24)
         self.skin = self._skin()
         self.hair = self._hair()
+        self._hair_phase = self.draw_between(0, 6)
         self.light = self.draw_between(-1, 1), self.draw_between(0.15, 0.6)
 
     def draw_between(self, low: float, high: float) -> Plane:
@@ -85,7 +86,9 @@ class _Sitter:
         return [_SKIN[low, c] * (1 - part) + _SKIN[low + 1, c] * part + shift[c] for c in range(3)]
 
     def _hair(self) -> Colour:
-        pick = (self.draw_between(0, 1) * len(_HAIR)).astype(np.int64)
+        # the darker the skin, the rarer fair hair
+        reach = len(_HAIR) * (1 - 0.6 * self.a["dark_skin"])
+        pick = (self.draw_between(0, 1) * reach).astype(np.int64)
         grey = np.clip(self.a["old"] * 1.3 - self.draw_between(0.1, 0.7), 0, 0.95)
         jitter = self.draw_between(0.85, 1.2)
         return [(_HAIR[pick, c] * (1 - grey) + _GREY_HAIR[c] * grey) * jitter for c in range(3)]
@@ -109,7 +112,7 @@ class _Sitter:
 
     def background(self) -> None:
         c = self.canvas
-        top, bottom = self.colour_between(0.15, 0.9), self.colour_between(0.1, 0.75)
+        top, bottom = self._wall(0.2, 0.9), self._wall(0.1, 0.75)
         x0, y0, r = self.draw_between(-1, 1), self.draw_between(-1, 0.6), self.draw_between(0.4, 1)
         mix = (c.py + 1) / 2
         spot = np.clip(1 - ((c.px - x0) ** 2 + (c.py - y0) ** 2) / r**2, 0, 1) * 0.35
@@ -118,6 +121,12 @@ class _Sitter:
         for k in range(3):
             c.rgb[k] = top[k] * (1 - mix) + bottom[k] * mix + spot + stripe
         np.clip(c.rgb, 0, 1, out=c.rgb)
+
+    def _wall(self, low: float, high: float) -> Colour:
+        """A muted colour: rooms are greyer than crayons."""
+        raw = self.colour_between(low, high)
+        grey = (raw[0] + raw[1] + raw[2]) / 3
+        return [grey + 0.45 * (k - grey) for k in raw]
 
     def hair_behind(self) -> None:
         w = self.canvas.window(-1, 1, -1, 1)
@@ -130,7 +139,7 @@ class _Sitter:
         cape = np.maximum(np.abs(w.x) - wide * (1.0 + 0.12 * (w.y + 0.1)) - wave, w.y - drop)
         cape = np.maximum(cape, -0.1 - w.y)
         alpha = np.maximum(w.cover(dome), w.cover(cape))
-        light = 0.78 + 0.12 * np.sin(w.x * 38 + 5 * np.sin(w.y * 3))
+        light = 0.76 + self._strands(w) * 0.9
         w.paint(alpha, [k * light for k in self.hair])
 
     def body(self) -> None:
@@ -139,13 +148,10 @@ class _Sitter:
         neck = np.maximum(neck, 0.3 - w.y)
         shadow = 0.62 + 0.3 * np.clip((w.y - 0.62) * 3, 0, 1)
         w.paint(w.cover(neck), [k * shadow for k in self.skin])
-        cloth = self.colour_between(0.05, 0.9)
+        cloth = self._wall(0.02, 0.95)
         collar = self.draw_between(0.0, 0.22)
-        top = (
-            self.draw_between(0.8, 0.9)
-            + 0.3 * w.x**2
-            - collar * np.clip(1 - np.abs(w.x) / 0.3, 0, 1) * -1
-        )
+        shoulder = self.draw_between(0.66, 0.78) + 0.3 * w.x**2
+        top = shoulder + collar * np.clip(1 - np.abs(w.x) / 0.3, 0, 1)
         alpha = w.cover(top - w.y)
         fold = 0.9 + 0.1 * np.sin(w.x * 9 + w.y * 4)
         w.paint(alpha, [k * fold for k in cloth])
@@ -249,7 +255,7 @@ class _Sitter:
         x, y = w.x - self.yaw * 1.0, w.y - self.pitch - 0.385
         half = self.draw_between(0.135, 0.17) + 0.085 * smile
         # corners go up with the smile: y = -curve ((x/half)^2 - 1/2)
-        curve = -0.035 + 0.135 * smile + self.draw_between(-0.012, 0.012)
+        curve = -0.022 + 0.122 * smile + self.draw_between(-0.012, 0.012)
         bend = y + curve * ((x / half) ** 2 - 0.5)
         inside = 1 - (x / half) ** 2
         belly = np.sqrt(np.clip(inside, 0, 1))
@@ -318,7 +324,7 @@ class _Sitter:
         hole = np.clip(mouth * 22, 0, 1)
         tash = np.maximum(np.abs(y - 0.305 - 0.25 * np.abs(x)) - 0.03, np.abs(w.x - self.yaw) - 0.2)
         region = np.maximum(low * hole, w.cover(tash)) * face
-        strands = 0.8 + 0.3 * np.sin(w.x * 61 + 9 * np.sin(w.y * 7)) * np.sin(w.y * 43)
+        strands = 0.9 + 0.16 * np.sin(w.x * 83 + 7 * np.sin(w.y * 9)) * np.sin(w.y * 71)
         alpha = region * np.clip(strength * 1.15 - 0.1, 0, 0.94)
         w.paint(alpha, [k * 0.85 * strands for k in self.hair])
 
@@ -333,9 +339,16 @@ class _Sitter:
         # sides: a strip along the temples, down to the ears
         temple = np.maximum(self.head_a * 0.83 - np.abs(w.x), w.y - 0.0)
         front = np.minimum(np.maximum(w.y - fringe, dome), np.maximum(temple, dome))
-        strand = 0.86 + 0.16 * np.sin((w.x - parting) * 44 + 6 * w.y)
+        strand = 0.92 + self._strands(w)
         shine = 1 + 0.5 * w.blob(w.x - 0.25 * self.light[0], w.y + 0.58, _F(0.35), _F(0.12))
         w.paint(w.cover(front), [np.clip(k * strand * shine, 0, 1) for k in self.hair])
+
+    def _strands(self, w: Window) -> Plane:
+        """Waves of several widths along the fall of the hair, about ±0.1."""
+        bend = w.x + 0.12 * w.y * w.x + self._hair_phase * 0.3
+        wide = np.sin(bend * 23 + 2 * np.sin(w.y * 3 + self._hair_phase))
+        fine = np.sin(bend * 67 + 3 * w.y)
+        return 0.05 * wide + 0.04 * fine
 
     def glasses(self) -> None:
         strength = self.a["glasses"]
@@ -365,7 +378,7 @@ class _Sitter:
         strength = self.a["hat"]
         w = self.canvas.window(-1, 0.0, -1, 1)
         show = np.clip(strength * 1.6 - 0.3, 0, 1)
-        colour = self.colour_between(0.05, 0.85)
+        colour = self._wall(0.02, 0.9)
         low = -0.38 - 0.12 * (1 - strength)
         crown = np.maximum(
             w.ellipse(w.x, w.y + 0.3, self.head_a * 1.17, self.head_b * 0.86), w.y - low

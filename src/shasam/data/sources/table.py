@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 import io
 from functools import cached_property
 from pathlib import Path
@@ -41,6 +42,12 @@ class Table(FileSource):
         if not self.spec.csv.is_file():
             raise DataError(f"{self.spec.csv} is not a file; give the table as --csv")
         return self.spec.csv
+
+    def pixels_key(self) -> str:
+        # two tables over one folder list other rows, so each has its own store
+        spec = self.spec
+        digest = hashlib.sha256(self._file().read_bytes()).hexdigest()
+        return f"{self.folder.root.as_posix()}\n{digest}\n{spec.path_column}\n{spec.id_column}"
 
     def list_images(self) -> Listing:
         spec, table = self.spec, _read(self._file())
