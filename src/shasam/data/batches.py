@@ -34,6 +34,7 @@ class BatchPlan(Protocol):
     """What the trainer asks of a plan. ``step`` counts from the start of the stage."""
 
     steps_per_epoch: int
+    total_steps: int  # of the stage, set by the trainer: schedules are shares of it
 
     def draw(self, epoch: int, step: int, embed: Embed) -> Draw: ...
 
@@ -53,6 +54,8 @@ def keyed_generator(*key: int) -> np.random.Generator:
 
 class NaturalPlan:
     """A fresh permutation of the rows every epoch; what does not fill a batch is left out."""
+
+    total_steps = 0
 
     def __init__(
         self, rows: Tensor, batch_size: int, seed: int, steps_per_epoch: int | None = None
@@ -92,6 +95,8 @@ class BalancedPlan:
     Where the batch size is no multiple of the number of cells, the cells that get one image more
     rotate from step to step.
     """
+
+    total_steps = 0
 
     def __init__(
         self,

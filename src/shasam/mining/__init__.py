@@ -1,13 +1,18 @@
 """Mining: which images train together. Pools, miners, the embedding bank and the batch plan."""
 
+from shasam.mining.bank import EmbeddingBank
 from shasam.mining.miner import Mined, Miner
+from shasam.mining.plan import MinedPlan, MiningConfig
 from shasam.mining.pools import Pools, feasible_pairs, pools_of
 from shasam.mining.random import RandomMiner
 from shasam.mining.shasam import ShasamMiner
 
 __all__ = [
+    "EmbeddingBank",
     "Mined",
+    "MinedPlan",
     "Miner",
+    "MiningConfig",
     "Pools",
     "RandomMiner",
     "ShasamMiner",

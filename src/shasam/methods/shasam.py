@@ -1,0 +1,176 @@
+"""SHaSaM: mine anchors, hard positives and hard negatives, and minimise I_f(A; N | P).
+
+Majee and Iyer, "SHaSaM: Submodular Hard Sample Mining for Fair Facial Attribute Recognition", 2026.
+Three names: ``shasam`` (the default that measures best), ``shasam-ld`` (LogDetCMI instead of FLCMI)
+and ``shasam-literal`` (the paper's formulas as printed, which do not learn).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from pydantic import Field
+from torch import Tensor, nn
+
+from shasam.data.batches import BatchPlan
+from shasam.losses.combinatorial import flcmi_terms, logdetcmi
+from shasam.methods.base import Stage
+from shasam.methods.two_stage import TwoStage, TwoStageConfig
+from shasam.mining.plan import MinedPlan, MiningConfig
+from shasam.models import Classifier
+from shasam.registry import register
+from shasam.types import Batch, Losses
+
+
+class ShasamConfig(TwoStageConfig):
+    """The objective, its companion, and what is mined."""
+
+    objective: Literal["flcmi", "logdetcmi"] = "flcmi"
+    smooth: Literal["lse", "none"] = "lse"
+    temperature: float = Field(0.7, gt=0)
+    represented: Literal["anchors", "target", "batch"] = "anchors"
+    positive_form: Literal["set", "each"] = "set"
+    ridge: float = 0.5  # λ of LogDetCMI
+    attraction: float = 0.0  # μ of LogDetCMI's companion -I(A; P)
+    weight: float = Field(1.0, ge=0)  # of the set objective
+    companion: float = Field(1.0, ge=0)  # of cross-entropy on the same cell-balanced batch
+    mining: MiningConfig = MiningConfig()
+    stage2_sampling: Literal["natural", "balanced"] = "balanced"
+
+
+@register("shasam", kind="method")
+class Shasam(TwoStage):
+    """weight · mean over pairs (i, j) of I_f(A_ij; N_ij | P_ij) + companion · CE(t, linear(h)).
+
+    paper: the set objective alone, one pair a batch, stage 2 on batches as they come. Here all pairs
+    share a batch (Eq. 3), the objective is mended (losses/combinatorial.py), a linear companion on
+    the encoder speeds it off the plateau, and stage 2 sees the cells equally often; docs/paper.md
+    says why, docs/results.md what each of these is worth.
+    """
+
+    summary = "submodular hard-sample mining with an FLCMI objective; ours, the default"
+    reference = "Majee & Iyer, WACV 2026; mended as docs/paper.md says"
+    Config = ShasamConfig
+    config: ShasamConfig
+
+    def __init__(
+        self, config: ShasamConfig, encoder: nn.Module, classes: int, groups: int
+    ) -> None:
+        super().__init__(config, encoder, classes, groups)
+        self.companion: nn.Module | None = None
+        if config.companion:
+            self.companion = Classifier(int(encoder.out_dim), None, classes)  # type: ignore[arg-type]
+
+    def learn_stage(self) -> Stage:
+        return Stage("learn", ("main",), views=2, sampling="mined")
+
+    def batch_plan(
+        self,
+        stage: Stage,
+        t_N: Tensor,
+        s_N: Tensor,
+        rows: Tensor,
+        batch_size: int,
+        seed: int,
+        steps_per_epoch: int,
+    ) -> BatchPlan:
+        if stage.sampling == "mined":
+            return MinedPlan(t_N, s_N, rows, batch_size, seed, self.config.mining)
+        return super().batch_plan(stage, t_N, s_N, rows, batch_size, seed, steps_per_epoch)
+
+    def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
+        groups = super().parameter_groups()
+        if self.companion is not None:
+            groups["main"] += list(self.companion.parameters())
+        return groups
+
+    def steps(self, batch: Batch, stage: str) -> Iterator[tuple[str, Losses]]:
+        if stage != "learn":
+            yield from super().steps(batch, stage)
+            return
+        h = self.encoder(batch.images)
+        z = F.normalize(self.projection(h).float(), dim=1)
+        losses = self.learn(z, batch)
+        if self.companion is not None:
+            ce = F.cross_entropy(self.companion(h).float(), batch.t_VB)
+            losses = Losses(
+                losses.total + self.config.companion * ce,
+                {**losses.parts, "companion": ce.detach()},
+                losses.active,
+            )
+        yield "main", replace(losses, z=z.detach())
+
+    def learn(self, z: Tensor, batch: Batch) -> Losses:
+        """Σ over the triplets of the batch, each over all views of its images."""
+        c, size = self.config, len(batch.t_B)
+        values, active = [], []
+        for triplet in batch.triplets:
+            sets = [
+                torch.cat([rows.to(z.device) + view * size for view in range(batch.views)])
+                for rows in (triplet.anchors, triplet.positives, triplet.negatives)
+            ]
+            if c.objective == "logdetcmi":
+                values.append(logdetcmi(z, *sets, ridge=c.ridge, attraction=c.attraction))
+                continue
+            terms = flcmi_terms(
+                z,
+                *sets,
+                smooth=c.smooth,
+                temperature=c.temperature,
+                represented=c.represented,
+                positive_form=c.positive_form,
+            )
+            values.append(terms.mean())
+            # under log-sum-exp every term has a gradient: count those on the wrong side
+            limit = 0.0 if c.smooth == "none" else float(torch.log(torch.tensor(2.0)))
+            active.append((terms.detach() > limit).float().mean())
+        value = torch.stack(values).mean()
+        share = float(torch.stack(active).mean()) if active else None
+        return Losses(c.weight * value, {c.objective: value.detach()}, share)
+
+
+class LogDetConfig(ShasamConfig):
+    """LogDetCMI with the companion that breaks its symmetry."""
+
+    objective: Literal["flcmi", "logdetcmi"] = "logdetcmi"
+    attraction: float = 1.0
+    weight: float = 10.0  # the loss is a mean over views and small: times 10 as in SCoRe
+
+
+@register("shasam-ld", kind="method")
+class ShasamLogDet(Shasam):
+    """The same with LogDetCMI, made asymmetric by -I(A; P)."""
+
+    summary = "SHaSaM with the LogDetCMI objective"
+    Config = LogDetConfig
+
+
+class LiteralConfig(ShasamConfig):
+    """Table 1 and Alg. 1 as printed."""
+
+    smooth: Literal["lse", "none"] = "none"
+    represented: Literal["anchors", "target", "batch"] = "batch"
+    companion: float = 0.0
+    mining: MiningConfig = MiningConfig(
+        anchors="logdet",
+        positives="flcg",
+        negatives="fl1mi",
+        start=0.0,
+        ramp=0.0,
+        pool=8.0,
+        pairs="one",
+    )
+    stage2_sampling: Literal["natural", "balanced"] = "natural"
+
+
+@register("shasam-literal", kind="method")
+class ShasamLiteral(Shasam):
+    """The paper verbatim: hard maxima and hinge over the whole batch, one mined pair a batch."""
+
+    summary = "SHaSaM as printed in the paper; collapses, kept for every table"
+    reference = "Majee & Iyer, WACV 2026"
+    Config = LiteralConfig

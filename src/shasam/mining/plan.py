@@ -1,0 +1,259 @@
+"""The batch plan of SHaSaM: ground set, pools, hardness, and the triplets of every step.
+
+All randomness is keyed by (seed, epoch, step); what is carried over (cursors, the ground set, the
+bank) is in ``state``, so that a run that was cut draws the same batches again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+import torch
+from pydantic import BaseModel, ConfigDict, Field
+from torch import Tensor
+
+from shasam.data.batches import Draw, Embed, keyed_generator
+from shasam.errors import DataError
+from shasam.mining.bank import EmbeddingBank, Refresh
+from shasam.mining.miner import Mined, Miner
+from shasam.mining.pools import PairSampling, draw_pair, feasible_pairs
+from shasam.mining.random import RandomMiner
+from shasam.mining.shasam import AnchorRule, NegativeRule, PositiveRule, ShasamMiner
+from shasam.types import Triplet
+
+ROLES = ("anchors", "positives", "negatives")
+
+
+class MiningConfig(BaseModel):
+    """What is mined, how hard, from when, and from which embeddings."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    anchors: AnchorRule = "random"
+    positives: PositiveRule = "random"
+    negatives: NegativeRule = "flqmi"
+    ridge: float = 1.0
+    nu: float = 1.0
+    eta: float = 1.0
+    trim: float = Field(0.0, ge=0, lt=1)
+    start: float = Field(0.4, ge=0, le=1)  # share of the stage with random sets
+    ramp: float = Field(0.2, ge=0, le=1)  # share of the stage over which pools grow to full size
+    pool: float = Field(2.0, ge=1)  # candidates per pick at full hardness
+    refresh: Refresh = "live"
+    pairs: Literal["all", "one"] = "all"  # Eq. 3: every (i, j) in a batch; Alg. 1: one
+    pair_sampling: PairSampling = "uniform"
+    small_pool: Literal["redraw", "repeat", "shrink"] = "repeat"
+    ground: float = Field(0.2, gt=0, le=1)  # share of the training set that is V in an epoch
+    ground_shrinks: bool = False  # paper, literally: sample(0.2) \ V_prev
+
+    def miner(self) -> Miner:
+        rules = (self.anchors, self.positives, self.negatives)
+        if rules == ("random",) * 3:
+            return RandomMiner()
+        return ShasamMiner(*rules, ridge=self.ridge, nu=self.nu, eta=self.eta, trim=self.trim)
+
+    def rule(self, role: str) -> str:
+        return str(getattr(self, role))
+
+
+class MinedPlan:
+    """Batches of ``batch_size`` images with their triplets.
+
+    pairs = "one": k = batch/3 anchors, positives and negatives of one pair (i, j). pairs = "all":
+    the batch is shared by all feasible pairs; each mines batch/(3·pairs) of every role, and the
+    triplet of a pair consists of all images of the batch that fit it, so that every cell is the
+    anchors once.
+    """
+
+    def __init__(
+        self,
+        t_N: Tensor,
+        s_N: Tensor,
+        rows: Tensor,
+        batch_size: int,
+        seed: int,
+        config: MiningConfig,
+    ) -> None:
+        self.t_N, self.s_N, self.rows = t_N.cpu(), s_N.cpu(), rows.cpu()
+        self.seed, self.config = seed, config
+        self.pairs = feasible_pairs(self.t_N[self.rows], self.s_N[self.rows])
+        sharing = 3 * (len(self.pairs) if config.pairs == "all" else 1)
+        self.k = batch_size // sharing
+        if self.k < 1:
+            raise DataError(
+                f"a batch of {batch_size} images cannot hold anchors, positives and negatives of "
+                f"{len(self.pairs)} pairs; use a batch of at least {sharing} images or pairs = 'one'"
+            )
+        self.size = max(sharing * self.k, int(config.ground * len(self.rows)))
+        self.steps_per_epoch = max(1, self.size // batch_size)
+        self.total_steps = 0  # set by the trainer; mining starts at a share of it
+        self.miner, self.random = config.miner(), RandomMiner()
+        self.bank = EmbeddingBank(self.rows, config.refresh)
+        self.epoch = -1
+        self.ground = torch.zeros(0, dtype=torch.int64)
+        self.cells: dict[tuple[int, int], Tensor] = {}  # the order in which each cell is used
+        self.cursor: dict[tuple[int, int], int] = {}
+        self.small_pools = 0  # pools that held fewer than k rows
+        self._step = 0
+
+    # -- a step ----------------------------------------------------------------------------------
+
+    def draw(self, epoch: int, step: int, embed: Embed) -> Draw:
+        self._step = step
+        self._enter(epoch, step, embed)
+        generator = torch.Generator().manual_seed(self._key(2, step))
+        growth = self.growth(step)
+        pairs = self.pairs
+        if self.config.pairs == "one":
+            t, s = self.t_N[self.ground], self.s_N[self.ground]
+            need = self.k if self.config.small_pool == "redraw" else 1
+            pairs = [draw_pair(t, s, need, self.config.pair_sampling, step, generator)]
+        parts = [self._sets(pair, growth, step, embed, generator)[0] for pair in pairs]
+        rows_B = torch.cat([torch.cat(part) for part in parts])
+        if self.config.pairs == "one":
+            triplets: tuple[Triplet, ...] = (self._triplet(pairs[0], rows_B, parts[0]),)
+        else:
+            triplets = tuple(self._pooled(pair, rows_B) for pair in pairs)
+        return Draw(rows_B, triplets)
+
+    def growth(self, step: int) -> float:
+        """Candidates per pick: 1 (random) until the start, then growing to ``pool``."""
+        c, total = self.config, max(1, self.total_steps)
+        done = step / total
+        if done < c.start or isinstance(self.miner, RandomMiner):
+            return 1.0
+        share = 1.0 if c.ramp == 0 else min(1.0, (done - c.start) / c.ramp)
+        return 1.0 + (c.pool - 1.0) * share
+
+    def _sets(
+        self,
+        pair: tuple[int, int],
+        growth: float,
+        step: int,
+        embed: Embed,
+        generator: torch.Generator,
+    ) -> tuple[list[Tensor], Mined]:
+        """Rows of A, P and N of a pair, mined where the pools are larger than the sets."""
+        pools = []
+        for role in ROLES:
+            wanted = self.k if self.config.rule(role) == "random" else round(growth * self.k)
+            pools.append(self._pool(pair, role, wanted))
+        k = min(self.k, *(len(pool) for pool in pools))  # less than k only where pools shrink
+        if growth <= 1.0:
+            mined = self.random.pick(*(torch.zeros(len(p), 1) for p in pools), k, generator)
+        else:
+            z = self.bank.read(torch.cat(pools), embed, step).split([len(p) for p in pools])
+            mined = self.miner.pick(*z, k, generator)
+        picks = (mined.anchors, mined.positives, mined.negatives)
+        return [pool[pick] for pool, pick in zip(pools, picks, strict=True)], mined
+
+    def _pool(self, pair: tuple[int, int], role: str, wanted: int) -> Tensor:
+        """The next rows of the cells that fit a role; a cell that is used up starts again."""
+        i, j = pair
+        fits = {
+            "anchors": lambda t, s: t == i and s == j,
+            "positives": lambda t, s: t == i and s != j,
+            "negatives": lambda t, s: t != i and s == j,
+        }[role]
+        cells = [cell for cell, rows in self.cells.items() if fits(*cell) and len(rows)]
+        if not cells:
+            raise DataError(
+                f"the ground set of epoch {self.epoch} has no {role} for target {i}, group {j}; "
+                "raise mining.ground"
+            )
+        have = sum(len(self.cells[cell]) for cell in cells)
+        if have < self.k:
+            self.small_pools += 1
+            if self.config.small_pool == "shrink":
+                wanted = have
+        taken = []
+        # cells take turns, so that every other group, or class, has its share
+        for number in range(wanted):
+            cell = cells[number % len(cells)]
+            rows, place = self.cells[cell], self.cursor[cell]
+            if place == len(rows):
+                self._shuffle(cell)
+                rows, place = self.cells[cell], 0
+            taken.append(int(rows[place]))
+            self.cursor[cell] = place + 1
+        return torch.tensor(taken, dtype=torch.int64)
+
+    def _triplet(self, pair: tuple[int, int], rows_B: Tensor, sets: list[Tensor]) -> Triplet:
+        sizes = [len(part) for part in sets]
+        places = torch.arange(len(rows_B)).split(sizes)
+        return Triplet(*places, *pair, self.t_N[rows_B], self.s_N[rows_B])
+
+    def _pooled(self, pair: tuple[int, int], rows_B: Tensor) -> Triplet:
+        t_B, s_B = self.t_N[rows_B], self.s_N[rows_B]
+        same_t, same_s = t_B == pair[0], s_B == pair[1]
+        sets = (same_t & same_s, same_t & ~same_s, ~same_t & same_s)
+        return Triplet(*(mask.nonzero().flatten() for mask in sets), *pair, t_B, s_B)
+
+    # -- the ground set --------------------------------------------------------------------------
+
+    def _enter(self, epoch: int, step: int, embed: Embed) -> None:
+        if epoch == self.epoch:
+            return
+        order = keyed_generator(self.seed, 0, epoch).permutation(len(self.rows))
+        shuffled = self.rows[torch.from_numpy(order)]
+        fresh = ~torch.isin(shuffled, self.ground)
+        if self.config.ground_shrinks:
+            drawn = torch.arange(len(shuffled)) < self.size
+            ground = shuffled[drawn & fresh]
+        else:
+            # the previous ground set comes last: it is used only where nothing else is left
+            ground = torch.cat([shuffled[fresh], shuffled[~fresh]])[: self.size]
+        self.epoch, self.ground = epoch, ground
+        t, s = self.t_N[ground], self.s_N[ground]
+        classes, groups = self.t_N[self.rows].unique(), self.s_N[self.rows].unique()
+        self.cells = {
+            (int(i), int(j)): ground[(t == i) & (s == j)] for i in classes for j in groups
+        }
+        self.cursor = {cell: 0 for cell in self.cells}
+        if self.config.refresh == "epoch" and self.growth(step + self.steps_per_epoch) > 1.0:
+            self.bank.refresh_all(ground, embed, step)
+
+    def _shuffle(self, cell: tuple[int, int]) -> None:
+        rows = self.cells[cell]
+        order = keyed_generator(self.seed, 1, self._step, *cell).permutation(len(rows))
+        self.cells[cell] = rows[torch.from_numpy(order)]
+        self.cursor[cell] = 0
+
+    def _key(self, *parts: int) -> int:
+        return int(keyed_generator(self.seed, *parts).integers(2**62))
+
+    # -- what others ask -------------------------------------------------------------------------
+
+    def observe(self, rows_B: Tensor, z: Tensor) -> None:
+        if not isinstance(self.miner, RandomMiner) and self.config.refresh != "live":
+            self.bank.observe(rows_B, z, self._step)
+
+    def counters(self) -> dict[str, float]:
+        """For the log: pools that were too small, and images embedded for mining alone."""
+        return {"small_pools": float(self.small_pools), "embedded": float(self.bank.embedded)}
+
+    def state(self) -> dict[str, Tensor]:
+        keep = {f"cell.{i}.{j}": rows for (i, j), rows in self.cells.items()}
+        keep["cursor"] = torch.tensor([self.cursor[cell] for cell in self.cells] or [0])
+        keep["ground"] = self.ground
+        keep["numbers"] = torch.tensor([self.epoch, self.small_pools, self.bank.embedded])
+        keep.update({f"bank.{name}": value for name, value in self.bank.state().items()})
+        return keep
+
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        if "numbers" not in state:
+            return
+        self.epoch, self.small_pools, self.bank.embedded = (int(x) for x in state["numbers"])
+        self.ground = state["ground"]
+        names = sorted(name for name in state if name.startswith("cell."))
+        self.cells = {}
+        for name in names:
+            _, i, j = name.split(".")
+            self.cells[int(i), int(j)] = state[name]
+        # the order of the cells is that of (class, group), as it was when they were made
+        self.cells = dict(sorted(self.cells.items()))
+        self.cursor = dict(zip(self.cells, map(int, state["cursor"]), strict=True))
+        self.bank.load_state(
+            {k.removeprefix("bank."): v for k, v in state.items() if k.startswith("bank.")}
+        )
