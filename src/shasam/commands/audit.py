@@ -1,0 +1,184 @@
+"""``shasam audit``: how accurate and how unequal the predictions of any model are."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+if TYPE_CHECKING:
+    from shasam.report.subject import Subject
+
+
+def audit(
+    files: list[Path],
+    /,
+    *,
+    label: str | None = None,
+    prediction: str | None = None,
+    score: Annotated[list[str] | None, Parameter(negative=())] = None,
+    sensitive: Annotated[list[str] | None, Parameter(negative=())] = None,
+    threshold: float | None = None,
+    positive: str | None = None,
+    classes: Annotated[list[str] | None, Parameter(negative=())] = None,
+    json: Path | None = None,
+    html: Path | None = None,
+    figures: Path | None = None,
+    fail_over: Annotated[list[str] | None, Parameter(negative=())] = None,
+    strata: str = "cell",
+    draws: int = 2000,
+    seed: int = 0,
+    level: float = 0.95,
+) -> None:
+    """Measure accuracy and fairness of predictions in CSV or Parquet files, of any framework.
+
+    Parameters
+    ----------
+    files
+        One file for each model; several are put side by side.
+    label
+        Column of the true class (default: target, label or y_true).
+    prediction
+        Column of the predicted class (default: prediction, predicted or y_pred).
+    score
+        Column of a probability: of the positive class, or repeated, one for each class.
+    sensitive
+        Column of a sensitive attribute; repeat it for several and their intersection.
+    threshold
+        Decide for the positive class where its score is at least this.
+    positive
+        The favourable class (default: the last of two, sorted).
+    classes
+        All classes, where a file does not hold every one.
+    json
+        Write all numbers to this file.
+    html
+        Write the page to this file.
+    figures
+        Write the figures as SVG files into this folder.
+    fail_over
+        METRIC=LIMIT: exit with 1 if the value is above it (below it, for accuracies) or undefined;
+        METRIC.low=LIMIT uses an end of the interval.
+    strata
+        What a resampled test set keeps: the size of every cell, of every group, or none.
+    draws
+        Bootstrap draws.
+    seed
+        Seed of the bootstrap.
+    level
+        Level of the intervals.
+    """
+    from shasam.report.auditing import limits_of, subjects_of, write_json
+    from shasam.report.predictions import Columns, read_predictions
+
+    limits = limits_of(fail_over or [])
+    columns = Columns(
+        label,
+        prediction,
+        tuple(score or ()),
+        tuple(sensitive or ()),
+        threshold,
+        positive,
+        tuple(classes or ()),
+    )
+    names = _distinct(files)
+    predicted = [read_predictions(f, columns, n) for f, n in zip(files, names, strict=True)]
+    subjects = [
+        subjects_of(p, draws=draws, seed=seed, level=level, strata=strata) for p in predicted
+    ]
+    for of_file in subjects:
+        for subject in of_file:
+            _print(subject, level)
+    if json is not None:
+        write_json(json, subjects, draws=draws, seed=seed, level=level, strata=strata)
+        print(f"numbers: {json}")
+    if html is not None:
+        from shasam.report import write_audit
+
+        write_audit(predicted, subjects, html, _command(files, columns), figures)
+        print(f"page: {html}")
+    broken = [b for limit in limits for of in subjects for s in of if (b := limit.broken(s))]
+    for line in broken:
+        print(f"shasam: {line}", file=sys.stderr)
+    if broken:
+        sys.exit(1)
+
+
+def _print(subject: Subject, level: float) -> None:
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    from shasam.report.words import METRICS, count, label_of, percent, verdict
+
+    console = Console()
+    console.print()
+    console.print(
+        f"[bold]{escape(subject.name)}[/], by {escape(subject.attribute)}", highlight=False
+    )
+    for line in verdict(subject, level):
+        console.print(escape(line), highlight=False)
+    cells = Table(title="accuracy of each class in each group", title_justify="left")
+    for name, justify in (
+        ("class", "left"),
+        ("group", "left"),
+        ("images", "right"),
+        ("right", "right"),
+        ("interval", "right"),
+    ):
+        cells.add_column(name, justify=justify)  # type: ignore[arg-type]
+    for rate in subject.cells:
+        e = rate.estimate
+        shown = f"{percent(e.low)} – {percent(e.high)}" if e.defined else (e.reason or "")
+        value = f"{percent(e.value)} %" if e.defined else "–"
+        cells.add_row(escape(str(rate.name)), escape(rate.group), count(e.support), value, shown)
+    console.print(cells)
+    table = Table(title="metrics, in % and points", title_justify="left")
+    for name, justify in (
+        ("metric", "left"),
+        ("", "left"),
+        ("value", "right"),
+        (f"{100 * level:g} % interval", "right"),
+        ("support", "right"),
+    ):
+        table.add_column(name, justify=justify)  # type: ignore[arg-type]
+    for key, e in subject.estimates.items():
+        better = {"high": "↑", "low": "↓"}.get(METRICS[key][2] if key in METRICS else "low", "")
+        if e.defined:
+            table.add_row(
+                escape(f"{key} {better}"),
+                escape(label_of(key)),
+                percent(e.value, 2),
+                f"{percent(e.low, 2)} – {percent(e.high, 2)}",
+                count(e.support),
+            )
+        else:
+            table.add_row(
+                escape(f"{key} {better}"),
+                escape(label_of(key)),
+                "–",
+                escape(e.reason or ""),
+                count(e.support),
+            )
+    console.print(table)
+
+
+def _distinct(files: list[Path]) -> list[str]:
+    """Short names that tell the files apart: predictions.parquet is named by its run."""
+    stems = [f.parent.name if f.stem == "predictions" and f.parent.name else f.stem for f in files]
+    return [s if stems.count(s) == 1 else f"{s} ({i + 1})" for i, s in enumerate(stems)]
+
+
+def _command(files: list[Path], columns: object) -> str:
+    """The command line that gives the same page again, without the folders it was made in."""
+    import shlex
+
+    words = ["shasam", "audit", *(f.name for f in files)]
+    for flag in ("label", "prediction", "scores", "sensitive", "threshold", "positive", "classes"):
+        value = getattr(columns, flag)
+        for item in value if isinstance(value, tuple) else (value,):
+            if item is not None:
+                words += [f"--{'score' if flag == 'scores' else flag}", str(item)]
+    return " ".join(shlex.quote(w) for w in words)

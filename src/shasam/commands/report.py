@@ -1,0 +1,57 @@
+"""``shasam report``: rebuild pages, tables and model cards from the files of runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from cyclopts import Parameter
+
+
+def report(
+    runs: list[Path],
+    /,
+    *,
+    out: Path | None = None,
+    format: Literal["html", "md", "latex", "csv"] = "html",
+    metric: Annotated[list[str] | None, Parameter(negative=())] = None,
+    figures: Path | None = None,
+    card: bool = True,
+) -> None:
+    """Rebuild report.html of one run, or compare many; needs no torch.
+
+    Parameters
+    ----------
+    runs
+        Run directories; a folder of runs stands for all that are in it.
+    out
+        Where to write; else report.html in the run, comparison.html here, tables to the screen.
+    format
+        A page, or a table for a paper.
+    metric
+        Metrics of the table, repeated.
+    figures
+        Write the figures as SVG files into this folder.
+    card
+        Also write MODEL_CARD.md into each run when its page is rebuilt.
+    """
+    from shasam.report import rows_of, table, write_model_card, write_report
+    from shasam.report.files import write_text
+    from shasam.report.run import found_runs
+    from shasam.report.tables import DEFAULT
+
+    paths = found_runs(runs)
+    if format != "html":
+        text = table(rows_of(paths, metric or DEFAULT), format)
+        if out is None:
+            print(text, end="")
+        else:
+            write_text(out, text)
+            print(f"table: {out}")
+        return
+    if out is None:
+        out = paths[0] / "report.html" if len(paths) == 1 else Path("comparison.html")
+    write_report(paths, out, figures_dir=figures)
+    print(f"page: {out}")
+    if card and len(paths) == 1:
+        print(f"model card: {write_model_card(paths[0])}")

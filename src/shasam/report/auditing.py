@@ -1,0 +1,119 @@
+"""From a file of predictions to subjects, JSON, and limits that a build may not break."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from shasam.errors import SpecError
+from shasam.metrics import as_json
+from shasam.registry import did_you_mean
+from shasam.report.files import write_text
+from shasam.report.predictions import Predicted
+from shasam.report.subject import Subject
+from shasam.report.words import METRICS
+
+
+@dataclass(frozen=True)
+class Limit:
+    """``eo_mean=0.05``: the largest value (for accuracies the smallest) that passes."""
+
+    metric: str
+    end: str  # value, low or high
+    bound: float
+
+    def broken(self, subject: Subject) -> str | None:
+        """A sentence where the limit is broken; an undefined metric cannot pass."""
+        e = subject.estimates.get(self.metric)
+        where = f"{subject.name}, by {subject.attribute}"
+        if e is None:
+            return f"{self.metric} was not computed for {where} (it needs scores)"
+        found = getattr(e, self.end)
+        if not e.defined:
+            return f"{self.metric} is undefined for {where}: {e.reason}"
+        high_is_good = self.metric in METRICS and METRICS[self.metric][2] == "high"
+        if found < self.bound if high_is_good else found > self.bound:
+            word = "below" if high_is_good else "over"
+            name = self.metric if self.end == "value" else f"{self.metric}.{self.end}"
+            return f"{name} = {found:.4f} is {word} the limit {self.bound:g} for {where}"
+        return None
+
+
+def limits_of(texts: Sequence[str]) -> list[Limit]:
+    """Parse ``METRIC=LIMIT`` and ``METRIC.low=LIMIT``."""
+    out = []
+    for text in texts:
+        name, _, bound = text.partition("=")
+        metric, dot, end = name.strip().rpartition(".")
+        if not dot or end not in ("value", "low", "high"):
+            metric, end = name.strip(), "value"
+        if metric not in METRICS and not metric.startswith("ece_"):
+            raise SpecError(f"there is no metric {metric!r}{did_you_mean(metric, METRICS)}")
+        try:
+            value = float(bound)
+        except ValueError:
+            raise SpecError(f"{text!r} is no limit; write it like eo_mean=0.05") from None
+        if not 0 <= value <= 2:
+            raise SpecError(f"the limit {bound} is not a fraction; 5 points are 0.05")
+        out.append(Limit(metric, end, value))
+    return out
+
+
+def subjects_of(
+    predicted: Predicted, *, draws: int, seed: int, level: float, strata: str
+) -> list[Subject]:
+    """One subject for each sensitive attribute, and for their intersection."""
+    return [
+        Subject.of(
+            predicted.name,
+            g.attribute,
+            predicted.t,
+            predicted.p,
+            g.s,
+            predicted.scores_NC,
+            predicted.classes,
+            g.names,
+            positive=predicted.positive,
+            draws=draws,
+            seed=seed,
+            level=level,
+            strata=strata,
+            ids=predicted.ids,
+        )
+        for g in predicted.groupings
+    ]
+
+
+def write_json(
+    path: Path,
+    subjects: Sequence[Sequence[Subject]],
+    *,
+    draws: int,
+    seed: int,
+    level: float,
+    strata: str,
+) -> None:
+    """All numbers of an audit, and how the intervals were made."""
+    content = {
+        "intervals": {"draws": draws, "seed": seed, "level": level, "strata": strata},
+        "audits": [
+            {
+                "model": s.name,
+                "attribute": s.attribute,
+                "rows": s.counts.total,
+                "classes": list(s.counts.classes),
+                "groups": list(s.counts.groups),
+                "metrics": as_json(s.estimates),
+                "cells": [
+                    {"class": r.name, "group": r.group, "accuracy": r.estimate.as_dict()}
+                    for r in s.cells
+                ],
+                "counts": s.counts.n_CPG.tolist(),
+            }
+            for of_file in subjects
+            for s in of_file
+        ],
+    }
+    write_text(path, json.dumps(content, indent=1, allow_nan=False) + "\n")

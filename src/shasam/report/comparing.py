@@ -1,0 +1,333 @@
+"""Methods, seeds and published numbers side by side, one block for each setting."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from shasam.errors import InputError
+from shasam.metrics import (
+    Comparison,
+    Counts,
+    Estimate,
+    Spread,
+    compare,
+    compare_seeds,
+    evaluate_counts,
+    over_seeds,
+)
+from shasam.report import figures
+from shasam.report.figures import Point
+from shasam.report.published import Published, published
+from shasam.report.run import Run
+from shasam.report.subject import Subject
+from shasam.report.words import (
+    HEADLINE,
+    METRICS,
+    comparison_line,
+    interval,
+    joined,
+    percent,
+)
+
+BASELINE = "ce"
+_COLUMNS = ("accuracy", "eo_mean", "worst_group_accuracy")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One run or one audited file in a setting."""
+
+    name: str
+    method: str
+    seed: int | None
+    estimates: dict[str, Estimate]
+    label: np.ndarray
+    prediction: np.ndarray
+    group: np.ndarray
+    classes: tuple[str, ...]
+    groups: tuple[str, ...]
+    ids: np.ndarray | None
+
+
+def entry_of(run: Run, draws: int, seed: int) -> Entry:
+    """A run's numbers: those of ``metrics.json`` where they agree with its predictions."""
+    p = run.predicted
+    g = p.groupings[0]
+    counts = Counts.from_codes(p.t, p.p, g.s, p.classes, g.names)
+    estimates = _recorded(run, counts)
+    if estimates is None:
+        estimates = evaluate_counts(counts, positive=p.positive, draws=draws, seed=seed)
+    return Entry(
+        run.name, run.method, run.seed, estimates, p.t, p.p, g.s, p.classes, g.names, p.ids
+    )
+
+
+def settings_of(runs: Sequence[Run], *, draws: int, seed: int) -> list[dict[str, Any]]:
+    """The blocks of a page: runs that were asked the same, with the paper's numbers beside."""
+    blocks: dict[str, list[Run]] = {}
+    for run in runs:
+        blocks.setdefault(run.setting, []).append(run)
+    return [
+        _setting(
+            f"setting-{i}",
+            name,
+            [entry_of(r, draws, seed) for r in members],
+            published(members[0].protocol),
+            draws,
+            seed,
+        )
+        for i, (name, members) in enumerate(blocks.items())
+    ]
+
+
+def audit_settings(subjects: Sequence[Sequence[Subject]]) -> list[dict[str, Any]]:
+    """The blocks of an audit: one for each sensitive attribute, the files side by side."""
+    blocks: dict[str, list[Entry]] = {}
+    for of_file in subjects:
+        for s in of_file:
+            blocks.setdefault(s.attribute, []).append(
+                Entry(
+                    s.name,
+                    s.name,
+                    None,
+                    s.estimates,
+                    s.label,
+                    s.prediction,
+                    s.group,
+                    s.counts.classes,
+                    s.counts.groups,
+                    s.ids,
+                )
+            )
+    return [
+        _setting(f"setting-{i}", f"by {name}", entries, [], 2000, 0)
+        for i, (name, entries) in enumerate(blocks.items())
+    ]
+
+
+def _recorded(run: Run, counts: Counts) -> dict[str, Estimate] | None:
+    found = run.metrics.get("test")
+    if not isinstance(found, dict) or not set(HEADLINE) <= set(found):
+        return None
+    if not all(isinstance(found[k], dict) for k in found):
+        return None
+    estimates = {str(k): Estimate.from_dict(v) for k, v in found.items()}
+    truth = evaluate_counts(counts, draws=100)
+    for name in ("accuracy", "eo_mean", "eo_max", "worst_group_accuracy"):
+        a, b = estimates.get(name), truth[name]
+        if a is None or not (a.value == b.value or abs(a.value - b.value) < 1e-9 or not b.defined):
+            return None  # the file says something else than the predictions: believe those
+    return estimates
+
+
+def _setting(
+    key: str,
+    name: str,
+    entries: Sequence[Entry],
+    printed: Sequence[Published],
+    draws: int,
+    seed: int,
+) -> dict[str, Any]:
+    methods = list(dict.fromkeys(e.method for e in entries))
+    by_method = {m: [e for e in entries if e.method == m] for m in methods}
+    points, rows = [], []
+    for kind, (method, members) in enumerate(by_method.items()):
+        many = len(members) > 1
+        for e in members:
+            points.append(Point(e.name, _triple(e, "accuracy"), _triple(e, "eo_mean"), kind))
+        spreads = {k: over_seeds([e.estimates[k] for e in members]) for k in _COLUMNS}
+        if many:
+            acc, eo = spreads["accuracy"], spreads["eo_mean"]
+            alone = math.nan
+            points.append(
+                Point(
+                    f"{method}, mean of {len(members)} seeds",
+                    (acc.mean, alone, alone),
+                    (eo.mean, alone, alone),
+                    kind,
+                    mean=True,
+                )
+            )
+        rows.append(
+            {
+                "name": method,
+                "seeds": len(members),
+                "cells": [_cell(members[0].estimates[k], spreads[k], many) for k in _COLUMNS],
+            }
+        )
+    for p in printed:
+        kind = _same_method(p.method, methods)
+        points.append(
+            Point(
+                p.method,
+                (p.accuracy / 100, math.nan, math.nan),
+                (p.eo / 100, math.nan, math.nan),
+                kind,
+                published=True,
+            )
+        )
+    baseline, against = _against(by_method, draws, seed)
+    return {
+        "id": key,
+        "name": name,
+        "short": f"Accuracy and EO, {name}" if len(name) < 30 else "Accuracy and EO",
+        "legend": methods[:16],
+        "figure": figures.tradeoff(points),
+        "rows": rows,
+        "published": [
+            {"method": p.method, "accuracy": f"{p.accuracy:.1f}", "eo": f"{p.eo:.1f}"}
+            for p in printed
+        ],
+        "source": joined(sorted({p.source for p in printed})),
+        "caption": _caption(entries),
+        "many_seeds": any(len(m) > 1 for m in by_method.values()),
+        "baseline": baseline,
+        "against": against,
+        "methods": methods,
+        "columns": [METRICS[k][0] for k in HEADLINE],
+        "runs": [
+            {
+                "name": e.name,
+                "method": methods.index(e.method),
+                "cells": [e.estimates.get(k) for k in HEADLINE],
+            }
+            for e in entries
+        ],
+        "verdict": _verdict(name, by_method, against),
+    }
+
+
+def _caption(entries: Sequence[Entry]) -> str:
+    n = {len(e.label) for e in entries}
+    size = f"{min(n):,}" if len(n) == 1 else f"{min(n):,} to {max(n):,}"
+    return f"{size} test images; small: 95 % interval, or the standard deviation over seeds"
+
+
+def _cell(e: Estimate, spread: Spread, many: bool) -> dict[str, str]:
+    if many:
+        if spread.reason:
+            return {"value": "–", "ci": spread.reason}
+        return {"value": percent(spread.mean), "ci": f"± {percent(spread.sd)}"}
+    if not e.defined:
+        return {"value": "–", "ci": e.reason or ""}
+    return {"value": percent(e.value), "ci": f"{percent(e.low)} – {percent(e.high)}"}
+
+
+def _triple(e: Entry, name: str) -> tuple[float, float, float]:
+    x = e.estimates[name]
+    return x.value, x.low, x.high
+
+
+def _same_method(name: str, methods: Sequence[str]) -> int:
+    """The colour of our method of that name, or the last colour for others."""
+    plain = _letters(name)
+    for i, method in enumerate(methods):
+        if _letters(method) == plain or _letters(method) == _letters(name.split()[0]):
+            return i
+    return 7
+
+
+def _letters(name: str) -> str:
+    return "".join(c for c in name.lower().replace("+", "plus") if c.isalnum())
+
+
+def _against(by_method: dict[str, list[Entry]], draws: int, seed: int) -> tuple[str, list[str]]:
+    """Each method against cross-entropy (or the first), on the same images."""
+    names = list(by_method)
+    if len(names) < 2:
+        return "", []
+    base = next((n for n in names if n.lower() in (BASELINE, "cross-entropy")), names[0])
+    lines = []
+    for name in names:
+        if name == base:
+            continue
+        line = _paired(name, by_method[name], base, by_method[base], draws, seed)
+        if line:
+            lines.append(line)
+    return base, lines
+
+
+def _paired(
+    a: str, of_a: list[Entry], b: str, of_b: list[Entry], draws: int, seed: int
+) -> str | None:
+    seeds_b = {e.seed: e for e in of_b}
+    pairs = [(e, seeds_b[e.seed]) for e in of_a if e.seed in seeds_b]
+    if len(pairs) >= 3:
+        found = {
+            k: compare_seeds([x.estimates[k] for x, _ in pairs], [y.estimates[k] for _, y in pairs])
+            for k in ("accuracy", "eo_mean")
+        }
+        return comparison_line(a, b, found)[:-1] + f" (paired over {len(pairs)} seeds)."
+    for x, y in pairs or [(of_a[0], of_b[0])]:
+        found_images = _images(x, y, draws, seed)
+        if found_images is not None:
+            return comparison_line(x.name, y.name, found_images)
+    return f"{a} against {b}: their test images are not the same, so they are not paired."
+
+
+def _images(x: Entry, y: Entry, draws: int, seed: int) -> dict[str, Comparison] | None:
+    if x.classes != y.classes or x.groups != y.groups or len(x.label) != len(y.label):
+        return None
+    order: Any = slice(None)
+    other: Any = slice(None)
+    if x.ids is not None and y.ids is not None:
+        order_x, order_y = np.argsort(x.ids, kind="stable"), np.argsort(y.ids, kind="stable")
+        if not (x.ids[order_x] == y.ids[order_y]).all():
+            return None
+        order, other = order_x, order_y
+    t, s = x.label[order], x.group[order]
+    if not ((t == y.label[other]).all() and (s == y.group[other]).all()):
+        return None
+    try:
+        return compare(
+            t,
+            x.prediction[order],
+            y.prediction[other],
+            s,
+            classes=x.classes,
+            groups=x.groups,
+            draws=draws,
+            seed=seed,
+        )
+    except InputError:
+        return None
+
+
+def _verdict(name: str, by_method: dict[str, list[Entry]], against: list[str]) -> list[str]:
+    means = {
+        m: tuple(over_seeds([e.estimates[k] for e in es]).mean for k in ("accuracy", "eo_mean"))
+        for m, es in by_method.items()
+    }
+    usable = {m: v for m, v in means.items() if all(map(math.isfinite, v))}
+    if not usable:
+        return [f"On {name}, no method has both an accuracy and an EO."]
+    if len(usable) == 1:
+        method, (acc, eo) = next(iter(usable.items()))
+        e = by_method[method][0].estimates
+        return [
+            f"{method} on {name}: {percent(acc)} % accuracy ({interval(e['accuracy'])}), EO (mean) "
+            f"{percent(eo)} points ({interval(e['eo_mean'])})."
+        ]
+    best = max(usable, key=lambda m: usable[m][0])
+    fair = min(usable, key=lambda m: usable[m][1])
+    acc, eo = usable[best]
+    if best == fair:
+        return [
+            f"On {name}, {best} is both the most accurate ({percent(acc)} %) and the fairest "
+            f"({percent(eo)} points EO) of {len(usable)}.",
+            *against[:3],
+        ]
+    return [
+        f"On {name}, {best} is the most accurate of {len(usable)} ({percent(acc)} %, EO "
+        f"{percent(eo)} points); {fair} is the fairest ({percent(usable[fair][1])} points EO at "
+        f"{percent(usable[fair][0])} %).",
+        *against[:3],
+    ]
+
+
+__all__ = ["Entry", "audit_settings", "entry_of", "settings_of"]

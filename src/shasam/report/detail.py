@@ -1,0 +1,343 @@
+"""What a page shows of one model: figures, tables and, for a run, training and mining."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import yaml
+
+from shasam.report import figures
+from shasam.report.run import Run, finite
+from shasam.report.subject import Subject
+from shasam.report.words import HEADLINE, METRICS, count, label_of, percent, verdict
+
+_IMAGE = re.compile(r"data:image/(png|jpeg|webp);base64,[A-Za-z0-9+/]+={0,2}\Z")
+_SETS = (
+    ("anchors", "Anchors", "chosen to be diverse"),
+    ("positives", "Hard positives", "same class, other groups"),
+    ("negatives", "Hard negatives", "other class, same group"),
+)
+_RANDOM = (
+    ("random_anchors", "Random anchors", "from the same pool"),
+    ("random_positives", "Random positives", "from the same pool"),
+    ("random_negatives", "Random negatives", "from the same pool"),
+)
+
+
+@dataclass
+class Budget:
+    """Bytes of thumbnails that a page may still take."""
+
+    left: int
+
+    def take(self, thumb: str) -> bool:
+        if len(thumb) > self.left:
+            return False
+        self.left -= len(thumb)
+        return True
+
+
+def detail(
+    subject: Subject, run: Run | None, key: str, budget: Budget, *, brief: bool, dots: int = 2000
+) -> dict[str, Any]:
+    """The variables of the template for one model."""
+    classes, groups = subject.counts.classes, subject.counts.groups
+    positive = classes[1] if len(classes) == 2 else ""
+    out: dict[str, Any] = {
+        "key": key,
+        "name": subject.name,
+        "brief": brief,
+        "attribute": subject.attribute,
+        "classes": classes,
+        "groups": groups,
+        "estimates": subject.estimates,
+        "verdict": verdict(subject),
+        "tiles": tiles(subject),
+        "metrics": [
+            {"key": k, "label": label_of(k), "e": e, "says": METRICS[k][3] if k in METRICS else ""}
+            for k, e in subject.estimates.items()
+        ],
+        "bars": figures.bars(subject),
+        "scores": figures.score_curves(subject, positive),
+        "calibration": figures.calibration(subject),
+        "confusion": _confusion(subject),
+        "curves": [],
+        "maps": [],
+        "probe": [],
+        "mining": None,
+        "facts": [],
+        "spec": "",
+    }
+    if run is None:
+        return out
+    out["curves"] = _curves(run)
+    out["maps"], out["map_says"] = _maps(run, subject, dots)
+    out["probe"] = _probe(run)
+    out["mining"] = _mining(run, subject, budget)
+    out["facts"] = _facts(run)
+    out["spec"] = yaml.safe_dump(run.spec, sort_keys=False, allow_unicode=True) if run.spec else ""
+    return out
+
+
+def tiles(subject: Subject) -> list[dict[str, Any]]:
+    """The headline numbers."""
+    return [
+        {"label": METRICS[k][0], "unit": METRICS[k][1], "e": subject.estimates[k]} for k in HEADLINE
+    ]
+
+
+def _confusion(subject: Subject) -> list[dict[str, Any]]:
+    out = []
+    for g, group in enumerate(subject.counts.groups):
+        rows = []
+        for c, name in enumerate(subject.counts.classes):
+            n_P = subject.counts.n_CPG[c, :, g]
+            whole = int(n_P.sum())
+            cells = [
+                {
+                    "n": int(n),
+                    "share": f"{percent(n / whole)} %" if whole else "–",
+                    "shade": round(5 * n / whole) if whole else 0,
+                }
+                for n in n_P.tolist()
+            ]
+            rows.append({"name": name, "cells": cells})
+        out.append({"group": group, "rows": rows})
+    return out
+
+
+def _curves(run: Run) -> list[dict[str, Any]]:
+    epochs = run.epochs()
+    stages = list(dict.fromkeys(str(e.get("stage", "training")) for e in epochs))
+
+    def series(read: Any, wanted: list[str]) -> list[tuple[str, list[float], list[float]]]:
+        found = []
+        for stage in wanted:
+            steps, values = [], []
+            for i, e in enumerate(x for x in epochs if str(x.get("stage", "training")) == stage):
+                value = finite(read(e))
+                if value is not None:
+                    steps.append(finite(e.get("step")) or float(i))
+                    values.append(value)
+            if len(values) > 1:
+                found.append((stage, steps, values))
+        return found
+
+    def of_val(metric: str) -> Any:
+        return lambda e: e["val"].get(metric) if isinstance(e.get("val"), dict) else None
+
+    out = []
+    for title, says, lines, floor in (
+        ("Loss", "By stage.", series(lambda e: e.get("loss"), stages), None),
+        (
+            "Validation accuracy and EO",
+            "Fractions, on the validation split.",
+            [
+                (f"{n}, {s}" if len(stages) > 1 else n, x, y)
+                for n, m in (("accuracy", "accuracy"), ("EO mean", "eo_mean"))
+                for s, x, y in series(of_val(m), stages)
+            ],
+            0.0,
+        ),
+        (
+            "Effective rank",
+            "How many directions the features use; a fall towards 1 is a collapse.",
+            series(lambda e: e.get("effective_rank"), stages),
+            0.0,
+        ),
+        (
+            "Mean cosine between images",
+            "Near 1 all features are the same: a collapse.",
+            series(lambda e: e.get("mean_cosine"), stages),
+            0.0,
+        ),
+        (
+            "Share of active terms",
+            "Terms of the loss that still have a gradient.",
+            series(lambda e: e.get("active"), stages),
+            0.0,
+        ),
+    ):
+        if lines:
+            out.append(
+                {
+                    "title": title,
+                    "says": says,
+                    "names": [name for name, _, _ in lines],
+                    "figure": figures.curve(lines, title, floor=floor),
+                }
+            )
+    return out
+
+
+def _maps(run: Run, subject: Subject, dots: int) -> tuple[list[dict[str, Any]], str]:
+    found = run.embedding
+    if found is None:
+        return [], ""
+    every = max(1, -(-len(found["x"]) // dots))
+    x, y, t, s = (found[k][::every] for k in ("x", "y", "target", "sensitive"))
+    maps = [
+        {"by": by, "names": names, "figure": figures.embedding(x, y, codes.astype(int), names, by)}
+        for by, names, codes in (
+            ("class", subject.counts.classes, t),
+            (subject.attribute, subject.counts.groups, s),
+        )
+    ]
+    says = (
+        f"A two-dimensional projection of the features of {count(len(x))} test images. Classes "
+        "should come apart in the first map; if groups come apart in the second, the features "
+        "tell them."
+    )
+    return maps, says
+
+
+def _probe(run: Run) -> list[dict[str, str]]:
+    found = run.metrics.get("probe")
+    rows = []
+    for kind, entry in found.items() if isinstance(found, dict) else ():
+        if not isinstance(entry, dict):
+            value = finite(entry)
+            if value is not None:
+                rows.append({"name": str(kind), "value": f"{percent(value)} %"})
+            continue
+        accuracy = entry.get("accuracy", entry.get("value"))
+        if isinstance(accuracy, dict):
+            accuracy = accuracy.get("value")
+        value, chance = finite(accuracy), finite(entry.get("chance"))
+        if value is not None:
+            tail = f" (chance {percent(chance)} %)" if chance is not None else ""
+            rows.append({"name": f"{kind} features", "value": f"{percent(value)} %{tail}"})
+    return rows
+
+
+def _mining(run: Run, subject: Subject, budget: Budget) -> dict[str, Any] | None:
+    if not run.mining:
+        return None
+    classes, groups = subject.counts.classes, subject.counts.groups
+    dropped = 0
+    iterations: list[dict[str, Any]] = []
+    for found in run.mining:
+        step, target, group = (_integer(found.get(k)) for k in ("step", "target", "sensitive"))
+        sides = []
+        for side in (_SETS, _RANDOM):
+            sets = []
+            for key, title, says in side:
+                items = []
+                raw = found["sets"].get(key)
+                for item in raw if isinstance(raw, list) else ():
+                    if not isinstance(item, dict):
+                        continue
+                    shown, lost = _item(item, budget)
+                    dropped += lost
+                    items.append(shown)
+                if items:
+                    sets.append({"title": title, "says": says, "items": items})
+            if sets:
+                sides.append({"sets": sets})
+        iterations.append(
+            {
+                "step": step,
+                "target": target,
+                "group": group,
+                "target_name": classes[target] if 0 <= target < len(classes) else target,
+                "group_name": groups[group] if 0 <= group < len(groups) else group,
+                "sides": sides,
+            }
+        )
+    left_out = (
+        f"{count(dropped)} thumbnails were left out to keep the page small." if dropped else ""
+    )
+    return {
+        "iterations": iterations,
+        "steps": sorted({i["step"] for i in iterations}),
+        "targets": _options(iterations, "target"),
+        "groups": _options(iterations, "group"),
+        "left_out": left_out,
+    }
+
+
+def _item(item: dict[str, Any], budget: Budget) -> tuple[dict[str, Any], int]:
+    thumb = item.get("thumb")
+    fits = isinstance(thumb, str) and bool(_IMAGE.match(thumb)) and budget.take(thumb)
+    gain, similarity = finite(item.get("gain")), finite(item.get("similarity"))
+    shown = {
+        "id": str(item.get("id", "")),
+        "thumb": thumb if fits else None,
+        "gain": None if gain is None else f"{gain:.2f}",
+        "similarity": None if similarity is None else f"{similarity:.2f}",
+    }
+    return shown, int(isinstance(thumb, str) and not fits)
+
+
+def _options(iterations: list[dict[str, Any]], key: str) -> list[dict[str, Any]]:
+    names = {i[key]: i[f"{key}_name"] for i in iterations}
+    return [{"code": code, "name": names[code]} for code in sorted(names)]
+
+
+def _integer(value: Any) -> int:
+    return value if isinstance(value, int) and not isinstance(value, bool) else -1
+
+
+def _facts(run: Run) -> list[dict[str, str]]:
+    p = run.provenance
+    rows: list[tuple[str, Any]] = [
+        ("Run", run.path.name),
+        ("Method", run.method),
+        ("Data", run.setting),
+        ("Seed", run.seed),
+        ("Manifest SHA-256", run.manifest_sha256),
+        ("Command", p.get("command")),
+        ("Started", p.get("started")),
+        ("Ended", p.get("ended")),
+        ("Wall time", _duration(finite(p.get("wall_seconds")))),
+        ("Share of it spent mining", _share(finite(p.get("mine_fraction")))),
+        ("Images seen", _whole(p.get("images_seen"))),
+        ("Parameters", _whole(p.get("parameters"))),
+        ("Device", p.get("device")),
+        ("Test split opened", _opened(p.get("test_opened"))),
+    ]
+    versions = p.get("versions")
+    if isinstance(versions, dict):
+        rows.append(("Versions", ", ".join(f"{k} {v}" for k, v in versions.items())))
+    warnings = [e for e in run.log if e.get("event") in ("collapse", "warning")]
+    for e in warnings[:5]:
+        rows.append((str(e["event"]).capitalize(), e.get("message") or e.get("text") or _rest(e)))
+    return [
+        {"name": name, "value": _said(value)} for name, value in rows if value not in (None, "")
+    ]
+
+
+def _said(value: Any) -> str:
+    return " ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def _rest(entry: dict[str, Any]) -> str:
+    return ", ".join(f"{k} {v}" for k, v in entry.items() if k != "event")
+
+
+def _opened(times: Any) -> str | None:
+    if isinstance(times, list):
+        times = [t.get("time", _rest(t)) if isinstance(t, dict) else t for t in times]
+        return f"{len(times)} time{'' if len(times) == 1 else 's'}: {', '.join(map(str, times))}"
+    return None if times is None else str(times)
+
+
+def _duration(seconds: float | None) -> str | None:
+    if seconds is None:
+        return None
+    if seconds < 120:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def _share(value: float | None) -> str | None:
+    return None if value is None else f"{percent(value)} %"
+
+
+def _whole(value: Any) -> str | None:
+    number = finite(value)
+    return None if number is None else count(int(np.round(number)))

@@ -1,0 +1,232 @@
+"""``report.html``: one self-contained page for a run, a comparison of runs, or an audit."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+from collections.abc import Sequence
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+import shasam
+from shasam.errors import InputError
+from shasam.report import figures
+from shasam.report.comparing import audit_settings, settings_of
+from shasam.report.detail import Budget, detail, tiles
+from shasam.report.files import write_text
+from shasam.report.predictions import Predicted
+from shasam.report.run import Run
+from shasam.report.subject import Subject
+from shasam.report.svg import COLOURS, marker
+from shasam.report.words import count, joined, percent, verdict
+
+THUMB_BYTES = 1_700_000
+MOST_DETAILS = 12
+NOTE = (
+    "Values are recomputed from predictions. Intervals of averages are percentiles of 2,000 "
+    "Bayesian bootstrap draws from the counts, with the size of every (class, group) cell kept; "
+    "those of gaps come from inverting a test, so that a gap of 0 can be inside; those of single "
+    "rates are Wilson's. An undefined number says why and is never 0."
+)
+
+
+def write_report(
+    runs: Sequence[Path],
+    out: Path,
+    *,
+    figures_dir: Path | None = None,
+    draws: int = 2000,
+    seed: int = 0,
+) -> Path:
+    """Build the page of one run or a comparison of many from their files; returns ``out``."""
+    if not runs:
+        raise InputError("a report needs at least one run directory")
+    opened = [Run(Path(path)) for path in runs]
+    out = Path(out)
+    single = len(opened) == 1
+    settings = settings_of(opened, draws=draws, seed=seed)
+    chosen = opened if single else _representatives(opened)
+    subjects = [run.subject(draws, seed) for run in chosen]
+    budget = Budget(THUMB_BYTES)
+    details = [
+        detail(s, r, f"d{i}", budget, brief=not single, dots=2000 if single else 700)
+        for i, (s, r) in enumerate(zip(subjects, chosen, strict=True))
+    ]
+    run = opened[0]
+    context: dict[str, Any] = {
+        "single": single,
+        "settings": settings,
+        "details": details,
+    }
+    if single:
+        context |= {
+            "title": f"{run.name} on {run.setting}",
+            "kicker": f"shasam report · {_tests(subjects[0])}",
+            "verdict": verdict(subjects[0]),
+            "tiles": tiles(subjects[0]),
+        }
+    else:
+        methods = list(dict.fromkeys(r.method for r in opened))
+        context |= {
+            "title": f"{len(opened)} runs of {joined(methods[:6])}"
+            + (" and others" if len(methods) > 6 else ""),
+            "kicker": f"shasam comparison · {joined([s['name'] for s in settings[:3]])}",
+            "verdict": [line for s in settings for line in s["verdict"]],
+            "tiles": [],
+        }
+    left = len({r.method for r in opened}) - len(chosen)
+    context |= {
+        "details_title": "Each method, closer",
+        "details_left_out": f"{left} more methods are in the tables above." if left > 0 else "",
+        "missing": _missing(opened),
+        "recompute": "\n".join(
+            f"shasam audit {_shown(r.path, out)}/predictions.parquet" for r in opened[:8]
+        )
+        + (f"\n# and so on for {len(opened) - 8} more runs" if len(opened) > 8 else ""),
+    }
+    write_text(out, render(context))
+    if figures_dir is not None:
+        _save_figures(figures_dir, settings, subjects)
+    return out
+
+
+def write_audit(
+    predicted: Sequence[Predicted],
+    subjects: Sequence[Sequence[Subject]],
+    out: Path,
+    command: str,
+    figures_dir: Path | None = None,
+) -> Path:
+    """The page of an audit: files side by side, each through each sensitive attribute."""
+    single = len(subjects) == 1 and len(subjects[0]) == 1
+    flat = [s for of_file in subjects for s in of_file]
+    budget = Budget(0)
+    details = [
+        detail(s, None, f"d{i}", budget, brief=not single) | {"name": f"{s.name}, by {s.attribute}"}
+        for i, s in enumerate(flat[:MOST_DETAILS])
+    ]
+    names = [p.name for p in predicted]
+    left = len(flat) - len(details)
+    first = flat[0]
+    settings = audit_settings(subjects)
+    context: dict[str, Any] = {
+        "single": single,
+        "title": f"Audit of {joined(names[:4])}",
+        "kicker": f"shasam audit · {_tests(first)}",
+        "verdict": verdict(first) if single else [line for s in settings for line in s["verdict"]],
+        "tiles": tiles(first) if single else [],
+        "settings": settings,
+        "details": details,
+        "details_title": "Each attribute, closer" if len(names) == 1 else "Each model, closer",
+        "details_left_out": f"{left} more are in the tables above." if left > 0 else "",
+        "missing": [],
+        "recompute": command,
+    }
+    out = Path(out)
+    write_text(out, render(context))
+    if figures_dir is not None:
+        _save_figures(figures_dir, settings, flat)
+    return out
+
+
+def render(context: dict[str, Any]) -> str:
+    """The template with escaping always on; style and script are allowed by their hashes alone."""
+    folder = files("shasam.report").joinpath("templates")
+    style = folder.joinpath("style.css").read_text(encoding="utf-8").strip()
+    script = folder.joinpath("script.js").read_text(encoding="utf-8").strip()
+    environment = Environment(
+        loader=PackageLoader("shasam.report", "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    csp = (
+        f"default-src 'none'; img-src data:; style-src '{_hash(style)}'; "
+        f"script-src '{_hash(script)}'; base-uri 'none'; form-action 'none'"
+    )
+    toc = [("verdict", "Verdict")]
+    toc += [(s["id"], s["short"]) for s in context["settings"][:6]]
+    if context["single"]:
+        d = context["details"][0]
+        toc.append(("groups", "Groups"))
+        if d["curves"] or d["maps"] or d["probe"]:
+            toc.append(("training", "Training"))
+        if d["mining"]:
+            toc.append(("mining", "Mining"))
+    else:
+        toc.append(("details", "Closer"))
+    toc.append(("provenance", "Provenance"))
+    return environment.get_template("report.html.j2").render(
+        **context,
+        toc=toc,
+        csp=csp,
+        style=Markup(style),  # noqa: S704 - our own file
+        script=Markup(script),  # noqa: S704 - our own file
+        version=shasam.__version__,
+        level=95,
+        percent=percent,
+        count=count,
+        mark=lambda i: Markup(marker(i, 0, 0, 4.6, f"fill c{i % COLOURS}")),  # noqa: S704
+        method_note=NOTE,
+    )
+
+
+def _hash(text: str) -> str:
+    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
+
+
+def _representatives(runs: Sequence[Run]) -> list[Run]:
+    """The first run of each method, at most twelve."""
+    first: dict[tuple[str, str], Run] = {}
+    for run in runs:
+        first.setdefault((run.setting, run.method), run)
+    return list(first.values())[:MOST_DETAILS]
+
+
+def _tests(subject: Subject) -> str:
+    return f"{count(subject.counts.total)} test images, {len(subject.counts.groups)} groups"
+
+
+def _shown(path: Path, out: Path) -> str:
+    """The run as seen from the page, so that the page does not tell where it was made."""
+    try:
+        return Path(os.path.relpath(path.resolve(), out.resolve().parent)).as_posix()
+    except ValueError:  # another drive
+        return path.name
+
+
+def _missing(runs: Sequence[Run]) -> list[str]:
+    if len(runs) > 1:
+        return []
+    run, lines = runs[0], []
+    for name, what in (
+        ("log.jsonl", "training curves are"),
+        ("embedding.parquet", "the map of features is"),
+        ("mining.json", "the mining explorer is"),
+        ("provenance.json", "versions and times are"),
+    ):
+        if not (run.path / name).is_file():
+            lines.append(f"The run has no {name}: {what} left out.")
+    return lines
+
+
+def _save_figures(
+    folder: Path, settings: Sequence[dict[str, Any]], subjects: Sequence[Subject]
+) -> None:
+    for i, s in enumerate(settings):
+        if s["figure"]:
+            figures.save(s["figure"], folder / f"tradeoff-{i}.svg")
+    for i, subject in enumerate(subjects):
+        for name, figure in (
+            ("groups", figures.bars(subject)),
+            ("scores", figures.score_curves(subject, subject.counts.classes[-1])),
+            ("calibration", figures.calibration(subject)),
+        ):
+            if figure:
+                figures.save(figure, folder / f"{name}-{i}.svg")

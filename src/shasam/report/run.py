@@ -1,0 +1,201 @@
+"""A run directory, read from its files without torch; what is missing stays out."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import yaml
+
+from shasam.errors import DataError
+from shasam.report.predictions import Columns, Predicted, read_predictions
+from shasam.report.subject import Subject
+
+MOST_BYTES = 64 * 2**20  # of a JSON or YAML file; beyond that it is not one of ours
+
+
+@dataclass(frozen=True)
+class Run:
+    """The files of one run; only ``predictions.parquet`` has to be there."""
+
+    path: Path
+
+    def __post_init__(self) -> None:
+        if not self.path.is_dir():
+            raise DataError(f"{self.path} is no run directory; give the folder that `train` wrote")
+        if not (self.path / "predictions.parquet").is_file():
+            raise DataError(
+                f"{self.path} has no predictions.parquet: the run has not come to its test split "
+                "yet; finish it with `shasam train`, or leave it out"
+            )
+
+    @cached_property
+    def spec(self) -> dict[str, Any]:
+        text = self._text("spec.yaml")
+        try:
+            found = yaml.safe_load(text) if text else {}
+        except (yaml.YAMLError, RecursionError) as error:
+            raise DataError(f"{self.path.name}/spec.yaml is not YAML: {error}") from error
+        return found if isinstance(found, dict) else {}
+
+    @cached_property
+    def metrics(self) -> dict[str, Any]:
+        return self._mapping("metrics.json")
+
+    @cached_property
+    def provenance(self) -> dict[str, Any]:
+        return self._mapping("provenance.json")
+
+    @cached_property
+    def log(self) -> list[dict[str, Any]]:
+        lines = []
+        for line in (self._text("log.jsonl") or "").splitlines():
+            try:
+                entry = json.loads(line)
+            except (ValueError, RecursionError):
+                continue  # the last line of a run that was cut off may be half a line
+            if isinstance(entry, dict):
+                lines.append(entry)
+        return lines
+
+    @cached_property
+    def mining(self) -> list[dict[str, Any]]:
+        found = self._mapping("mining.json").get("iterations", [])
+        return [i for i in found if isinstance(i, dict) and isinstance(i.get("sets"), dict)]
+
+    @cached_property
+    def predicted(self) -> Predicted:
+        return read_predictions(self.path / "predictions.parquet", Columns(), self.name)
+
+    @cached_property
+    def embedding(self) -> dict[str, np.ndarray] | None:
+        path = self.path / "embedding.parquet"
+        if not path.is_file():
+            return None
+        try:
+            table = pq.read_table(path, columns=["x", "y", "target", "sensitive"])
+        except (OSError, pa.ArrowException) as error:
+            raise DataError(
+                f"{self.path.name}/embedding.parquet cannot be read: {error}"
+            ) from error
+        columns = {name: table.column(name).to_numpy() for name in table.column_names}
+        finite = np.isfinite(columns["x"]) & np.isfinite(columns["y"])
+        return {name: values[finite] for name, values in columns.items()} if finite.any() else None
+
+    @cached_property
+    def metadata(self) -> dict[str, str]:
+        found = pq.read_schema(self.path / "predictions.parquet").metadata or {}
+        return {
+            k.decode("utf-8", "replace"): v.decode("utf-8", "replace") for k, v in found.items()
+        }
+
+    @cached_property
+    def protocol(self) -> dict[str, Any]:
+        try:
+            found = json.loads(self.metadata.get("protocol", "{}"))
+        except (ValueError, RecursionError):
+            return {}
+        return found if isinstance(found, dict) else {}
+
+    @property
+    def method(self) -> str:
+        return _named(self.spec.get("method")) or self.path.name
+
+    @property
+    def seed(self) -> int | None:
+        seed = self.provenance.get("seed", self.spec.get("seed"))
+        return seed if isinstance(seed, int) else None
+
+    @property
+    def name(self) -> str:
+        return self.method if self.seed is None else f"{self.method}, seed {self.seed}"
+
+    @property
+    def setting(self) -> str:
+        """What the model was asked: the runs of one setting may be compared."""
+        data = str(self.protocol.get("source") or _named(self.spec.get("data")) or "data")
+        target, sensitive = self.protocol.get("target"), self.protocol.get("sensitive")
+        alpha = self.protocol.get("alpha")
+        words = data if not target else f"{data}: {target} by {sensitive}"
+        biased = isinstance(alpha, int | float) and alpha != 1
+        return f"{words}, bias {alpha:g}" if biased else words
+
+    @property
+    def manifest_sha256(self) -> str:
+        return str(self.provenance.get("manifest_sha256") or self.metadata.get("sha256") or "")
+
+    def subject(self, draws: int = 2000, seed: int = 0, level: float = 0.95) -> Subject:
+        """All metrics, recomputed from the predictions."""
+        p = self.predicted
+        g = p.groupings[0]
+        return Subject.of(
+            self.name,
+            g.attribute,
+            p.t,
+            p.p,
+            g.s,
+            p.scores_NC,
+            p.classes,
+            g.names,
+            positive=p.positive,
+            draws=draws,
+            seed=seed,
+            level=level,
+            ids=p.ids,
+        )
+
+    def epochs(self) -> list[dict[str, Any]]:
+        return [e for e in self.log if e.get("event") == "epoch"]
+
+    def _text(self, name: str) -> str | None:
+        path = self.path / name
+        if not path.is_file():
+            return None
+        if path.stat().st_size > MOST_BYTES:
+            raise DataError(f"{self.path.name}/{name} is larger than 64 MiB; it is not one of ours")
+        return path.read_text(encoding="utf-8", errors="replace")
+
+    def _mapping(self, name: str) -> dict[str, Any]:
+        text = self._text(name)
+        if text is None:
+            return {}
+        try:
+            found = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise DataError(f"{self.path.name}/{name} is not JSON: {error}") from error
+        return found if isinstance(found, dict) else {}
+
+
+def found_runs(paths: Sequence[Path]) -> list[Path]:
+    """Run directories; a folder that is none stands for the finished runs inside it."""
+    out: list[Path] = []
+    for path in paths:
+        if path.is_dir() and not (path / "predictions.parquet").is_file():
+            inside = sorted(p.parent for p in path.glob("*/predictions.parquet"))
+            if inside:
+                out += inside
+                continue
+        out.append(path)
+    return out
+
+
+def finite(value: Any) -> float | None:
+    """A finite number, or None."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value) if math.isfinite(value) else None
+
+
+def _named(part: Any) -> str | None:
+    """The name in a part of a specification, which is a string or has one."""
+    if isinstance(part, Mapping):
+        part = part.get("name") or part.get("source") or part.get("kind")
+    return str(part) if isinstance(part, str) else None

@@ -1,0 +1,103 @@
+"""One model on one test set, seen through one sensitive attribute: all that a page shows of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from shasam.metrics import Counts, Estimate, Rate, cell_rates, evaluate, group_rates
+from shasam.metrics.areas import densities
+from shasam.metrics.calibration import Reliability
+from shasam.metrics.evaluation import checked_scores
+
+
+@dataclass(frozen=True)
+class Subject:
+    """Counts, estimates and curves; ``rows`` are kept for paired comparisons."""
+
+    name: str  # the model
+    attribute: str  # the sensitive attribute, or several joined
+    counts: Counts
+    estimates: dict[str, Estimate]
+    cells: list[Rate]
+    groups: list[Rate]
+    density_GB: np.ndarray | None = None  # of the positive class's score, by group
+    reliability: Reliability | None = None
+    label: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64), repr=False)
+    prediction: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64), repr=False)
+    group: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64), repr=False)
+    ids: np.ndarray | None = field(default=None, repr=False)
+
+    @classmethod
+    def of(
+        cls,
+        name: str,
+        attribute: str,
+        t: np.ndarray,
+        p: np.ndarray,
+        s: np.ndarray,
+        scores_NC: np.ndarray | None,
+        classes: Sequence[str],
+        groups: Sequence[str],
+        *,
+        positive: int | None = None,
+        draws: int = 2000,
+        seed: int = 0,
+        level: float = 0.95,
+        strata: str = "cell",
+        ids: np.ndarray | None = None,
+    ) -> Subject:
+        """Evaluate codes and scores once, for every figure and table."""
+        counts = Counts.from_codes(t, p, s, classes, groups)
+        estimates = evaluate(
+            t,
+            p,
+            s,
+            scores_NC,
+            classes=classes,
+            groups=groups,
+            positive=positive,
+            draws=draws,
+            seed=seed,
+            level=level,
+            strata=strata,
+        )
+        density = reliability = None
+        if scores_NC is not None:
+            probabilities = checked_scores(scores_NC, len(t), len(classes))
+            favourable = positive if positive is not None else 1
+            if len(classes) == 2:
+                density = densities(probabilities[:, favourable], s, len(groups))
+            chosen = np.take_along_axis(probabilities, p[:, None], 1)[:, 0]
+            reliability = Reliability.of(p == t, chosen, s, len(groups))
+        return cls(
+            name,
+            attribute,
+            counts,
+            estimates,
+            cell_rates(counts, level),
+            group_rates(counts, level),
+            density,
+            reliability,
+            t,
+            p,
+            s,
+            ids,
+        )
+
+    @property
+    def widest(self) -> tuple[Rate, Rate] | None:
+        """The two cells of one class that lie farthest apart, lower first."""
+        best: tuple[Rate, Rate] | None = None
+        for name in self.counts.classes:
+            cells = [r for r in self.cells if r.name == name and r.estimate.defined]
+            if len(cells) < 2:
+                continue
+            low = min(cells, key=lambda r: r.estimate.value)
+            high = max(cells, key=lambda r: r.estimate.value)
+            gap = high.estimate.value - low.estimate.value
+            if best is None or gap > best[1].estimate.value - best[0].estimate.value:
+                best = (low, high)
+        return best
