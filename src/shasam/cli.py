@@ -10,7 +10,10 @@ import shasam
 from shasam.errors import ShasamError
 
 app = App(name="shasam", version=shasam.__version__, help=shasam.__doc__)
+app.command("shasam.commands.data:app", name="data")
 app.command("shasam.commands.mine:mine", name="mine")
+app.command("shasam.commands.audit:audit", name="audit")
+app.command("shasam.commands.report:report", name="report")
 app.command("shasam.commands.train:train", name="train")
 app.command("shasam.commands.evaluate:evaluate", name="evaluate")
 app.command("shasam.commands.predict:predict", name="predict")
