@@ -1,0 +1,22 @@
+"""Public contract checks: run them on your own classes."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+# public name -> module that defines it; loaded when it is first used
+_PUBLIC = {
+    "Expected": "shasam.testing.methods",
+    "MethodReport": "shasam.testing.methods",
+    "check_method": "shasam.testing.methods",
+    "check_source": "shasam.testing.sources",
+}
+
+__all__ = ["Expected", "MethodReport", "check_method", "check_source"]  # noqa: F822
+
+
+def __getattr__(name: str) -> Any:
+    if name in _PUBLIC:
+        return getattr(importlib.import_module(_PUBLIC[name]), name)
+    raise AttributeError(f"module 'shasam.testing' has no attribute {name!r}")
