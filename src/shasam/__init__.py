@@ -18,8 +18,10 @@ _PUBLIC = {
     "LogDet": "shasam.submodular",
     "conditional_gain": "shasam.submodular",
     "conditional_mutual_information": "shasam.submodular",
+    "load": "shasam.runs.load",
     "maximize": "shasam.submodular",
     "mutual_information": "shasam.submodular",
+    "train": "shasam.runs.api",
 }
 
 __all__ = ["__version__", *sorted(_PUBLIC)]

@@ -65,6 +65,10 @@ class RunDirectory:
     def write_json(self, name: str, body: Any) -> None:
         self.write(name, (json.dumps(body, indent=1, allow_nan=False) + "\n").encode())
 
+    def metrics(self) -> dict[str, Any]:
+        """``metrics.json``: {"test": {"accuracy": {"value": ...}, ...}, "val": ..., ...}."""
+        return json.loads(self.file("metrics.json").read_text(encoding="utf-8"))
+
     def spec(self) -> RunSpec:
         """The specification, checked again as it is read."""
         return resolve(read_yaml(self.file("spec.yaml")))

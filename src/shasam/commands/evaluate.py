@@ -1,0 +1,70 @@
+"""``shasam evaluate``: a trained model on its test split once more."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+
+def evaluate(
+    run: Path,
+    *,
+    root: Path | None = None,
+    device: Literal["auto", "cpu", "cuda", "mps"] = "auto",
+    report: bool = True,
+) -> None:
+    """Predict the validation and the test split again, and write the metrics and the page.
+
+    The log of the run records that the test split was opened once more.
+
+    Parameters
+    ----------
+    run
+        The run directory of a trained model.
+    root
+        The folder of the images, where it has moved.
+    device
+        Where to compute.
+    report
+        Write report.html too.
+    """
+    from rich.console import Console
+
+    from shasam.commands.train import write_page
+    from shasam.data import open_data
+    from shasam.errors import DataError
+    from shasam.runs.directory import RunDirectory
+    from shasam.runs.evaluate import evaluate_run
+    from shasam.runs.load import load
+    from shasam.runs.summary import print_summary
+    from shasam.training.log import RunLog
+    from shasam.training.runtime import Runtime, make_fabric
+    from shasam.training.test_split import times_opened
+
+    directory = RunDirectory.existing(run)
+    model = load(run)
+    spec = model.spec
+    changes: dict[str, Any] = {} if root is None else {"root": root}
+    data = open_data(spec.data.model_copy(update=changes))
+    with directory.lock():
+        provenance = _json(directory.file("provenance.json"))
+        if data.manifest.sha256 != provenance["manifest_sha256"]:
+            raise DataError(
+                f"the data is not what {run} was trained on: its manifest was "
+                f"{provenance['manifest_sha256'][:12]} and is now {data.manifest.sha256[:12]}"
+            )
+        fabric = make_fabric(spec.train.model_copy(update={"devices": 1}), Runtime(device=device))
+        model.method.to(fabric.device)
+        log = RunLog(directory.file("log.jsonl"))
+        evaluate_run(directory, model.method, data, fabric, log, "shasam evaluate")
+        provenance["test_opened"] = times_opened(log)
+        directory.write_json("provenance.json", provenance)
+    print_summary(directory, Console(highlight=False))
+    if report:
+        write_page(run)
+
+
+def _json(path: Path) -> dict[str, Any]:
+    import json
+
+    return json.loads(path.read_text(encoding="utf-8"))

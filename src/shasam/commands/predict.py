@@ -1,0 +1,75 @@
+"""``shasam predict``: a trained model on a folder of images, to a CSV file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+
+def predict(
+    run: Path,
+    images: Path,
+    *,
+    out: Path = Path("predictions.csv"),
+    device: Literal["cpu", "cuda", "mps"] = "cpu",
+) -> None:
+    """Predict every image of a folder (or one image), with the probabilities of all classes.
+
+    Parameters
+    ----------
+    run
+        The run directory of a trained model.
+    images
+        A folder, searched with its subfolders, or one image.
+    out
+        The CSV file to write.
+    device
+        Where to compute.
+    """
+    import csv
+    import io
+
+    import numpy as np
+
+    from shasam.data.decode import BadImage, decode
+    from shasam.data.files import EXTENSIONS, Folder
+    from shasam.errors import InputError
+    from shasam.runs.load import load
+    from shasam.training.checkpoint import write_atomic
+
+    if not images.exists():
+        raise InputError(f"there is no file or folder {images}")
+    root = images if images.is_dir() else images.parent
+    found = sorted(images.rglob("*")) if images.is_dir() else [images]
+    paths = [p for p in found if p.suffix.lower() in EXTENSIONS and p.is_file()]
+    if not paths:
+        raise InputError(f"{images} holds no images ({', '.join(EXTENSIONS)})")
+    model = load(run, device)
+    folder = Folder(root)
+    text = io.StringIO()
+    writer = csv.writer(text)
+    writer.writerow(["path", "prediction", *(f"p({name})" for name in model.classes), "problem"])
+    bad = 0
+    for start in range(0, len(paths), 256):
+        names, pixels = [], []
+        for path in paths[start : start + 256]:
+            name = path.relative_to(root).as_posix()
+            try:
+                pixels.append(decode(folder.read(name), model.spec.data.size))
+                names.append(name)
+            except BadImage as error:
+                bad += 1
+                writer.writerow([_cell(name), "", *("" for _ in model.classes), str(error)])
+        if not pixels:
+            continue
+        answer = model.predict(np.stack(pixels))
+        for name, label, scores in zip(names, answer.labels, answer.scores, strict=True):
+            writer.writerow([_cell(name), _cell(label), *(f"{p:.6f}" for p in scores), ""])
+    write_atomic(out, text.getvalue().encode())
+    note = f", {bad} could not be read" if bad else ""
+    print(f"{len(paths) - bad} predictions in {out}{note}")
+
+
+def _cell(text: str) -> str:
+    """Spreadsheets run cells that begin with these signs as formulas; the quote stops them."""
+    return "'" + text if text[:1] in ("=", "+", "-", "@", "\t", "\r") else text

@@ -1,0 +1,48 @@
+"""Training from Python: what ``shasam train`` does, as one call."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from shasam.config import merge, nest, resolve
+from shasam.runs.directory import RunDirectory
+from shasam.runs.execute import execute
+from shasam.training.runtime import Runtime
+
+
+def train(
+    method: str = "shasam",
+    *,
+    data: str | Mapping[str, Any] = "faces",
+    options: Mapping[str, Any] | None = None,
+    overrides: Mapping[str, Any] | None = None,
+    profile: str = "cpu",
+    seed: int = 0,
+    out: str | Path = "runs",
+    resume: bool = True,
+    quiet: bool = False,
+    device: str = "auto",
+) -> RunDirectory:
+    """Train and evaluate a method; a run that is done already is returned as it is.
+
+    ``data`` is the name of a source or the fields of a ``DataSpec``, ``options`` those of the
+    method, ``overrides`` dotted keys of the specification.
+
+    >>> run = train("ce", data={"name": "utkface", "root": "faces"},
+    ...             overrides={"train.steps": 500})  # doctest: +SKIP
+    >>> run.metrics()["test"]["accuracy"]["value"]  # doctest: +SKIP
+    0.86
+    """
+    body: dict[str, Any] = {
+        "method": method,
+        "data": {"name": data} if isinstance(data, str) else dict(data),
+        "options": dict(options or {}),
+        "seed": seed,
+    }
+    for key, value in (overrides or {}).items():
+        body = merge(body, nest(key, value))
+    spec = resolve(body, profile=profile)
+    runtime = Runtime(device=device, quiet=quiet)  # type: ignore[arg-type]
+    return execute(spec, out, runtime=runtime, resume=resume)

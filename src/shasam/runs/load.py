@@ -1,0 +1,150 @@
+"""A trained model, ready to use: ``shasam.load(run).predict(images)``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor
+
+from shasam.config import RunSpec
+from shasam.data.decode import BadImage, decode
+from shasam.data.manifest import Manifest
+from shasam.data.views import plain
+from shasam.errors import CheckpointError, InputError
+from shasam.methods.base import Method
+from shasam.runs.build import build_method
+from shasam.runs.directory import RunDirectory
+from shasam.training.trainer import set_eval
+from shasam.types import Predictions
+
+UNKNOWN = -1  # the group of an image whose group is not told
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a model says of some images."""
+
+    labels: list[str]  # names of the predicted classes
+    prediction: np.ndarray  # (n,) their numbers
+    scores: np.ndarray  # (n, C) class probabilities
+
+
+@dataclass(frozen=True)
+class Model:
+    """A trained method with the names of its classes and groups."""
+
+    spec: RunSpec
+    method: Method
+    classes: tuple[str, ...]
+    groups: tuple[str, ...]
+    device: torch.device
+
+    @torch.no_grad()
+    def predict(self, images: Any, groups: Sequence[int] | None = None) -> Answer:
+        """Predict images: files, or uint8 (n, 3, H, W) or (n, H, W, 3) arrays of the run's size.
+
+        ``groups`` are the sensitive groups, for methods whose decisions need them.
+        """
+        pixels = self._pixels(images)
+        scores = []
+        for start in range(0, len(pixels), 256):
+            batch = plain(pixels[start : start + 256].to(self.device))
+            batch = batch.contiguous(memory_format=torch.channels_last)
+            logits = next(iter(self.method.logits(batch).values()))
+            scores.append(torch.softmax(logits.float(), dim=1).cpu())
+        probabilities = torch.cat(scores).numpy() if scores else np.zeros((0, len(self.classes)))
+        n = len(pixels)
+        if groups is None and type(self.method).decide is not Method.decide:
+            raise InputError(
+                f"{self.spec.method} decides by group: give predict(images, groups) the group of "
+                f"each image, as a number into {list(self.groups)}"
+            )
+        given = np.full(n, UNKNOWN) if groups is None else np.asarray(groups, dtype=np.int64)
+        if len(given) != n:
+            raise InputError(f"{n} images came with {len(given)} groups; give one for each")
+        decided = self.method.decide(
+            Predictions(
+                ids=np.array([str(i) for i in range(n)]),
+                target=np.full(n, UNKNOWN),
+                prediction=probabilities.argmax(1).astype(np.int64),
+                sensitive=given,
+                scores=probabilities.astype(np.float32),
+            )
+        )
+        labels = [self.classes[c] for c in decided.prediction]
+        return Answer(labels, decided.prediction, decided.scores)
+
+    @torch.no_grad()
+    def features(self, images: Any) -> dict[str, np.ndarray]:
+        """Named features (n, D) of images, given as for ``predict``."""
+        batch = plain(self._pixels(images).to(self.device))
+        found = self.method.features(batch.contiguous(memory_format=torch.channels_last))
+        return {kind: value.float().cpu().numpy() for kind, value in found.items()}
+
+    def _pixels(self, images: Any) -> Tensor:
+        size = self.spec.data.size
+        if isinstance(images, (str, Path)):
+            images = [images]
+        if isinstance(images, (list, tuple)) and all(isinstance(x, (str, Path)) for x in images):
+            return torch.from_numpy(np.stack([_read(Path(x), size) for x in images])).permute(
+                0, 3, 1, 2
+            )
+        pixels = torch.as_tensor(np.asarray(images))
+        if pixels.ndim == 3:
+            pixels = pixels[None]
+        if pixels.ndim == 4 and pixels.shape[1] != 3 and pixels.shape[3] == 3:
+            pixels = pixels.permute(0, 3, 1, 2)
+        if pixels.ndim != 4 or pixels.shape[1] != 3 or pixels.dtype != torch.uint8:
+            raise InputError(
+                f"predict takes paths of images, or uint8 arrays (n, 3, {size}, {size}), not "
+                f"{pixels.dtype} {tuple(pixels.shape)}"
+            )
+        if tuple(pixels.shape[-2:]) != (size, size):
+            raise InputError(
+                f"this model was trained on {size} px and these images are "
+                f"{tuple(pixels.shape[-2:])}; resize them, or give paths and they are resized"
+            )
+        return pixels
+
+
+def load(run: str | Path | RunDirectory, device: str = "cpu") -> Model:
+    """The trained model of a run directory.
+
+    >>> model = load("runs/ce-0123456789ab")  # doctest: +SKIP
+    >>> model.predict(["face.jpg"]).labels  # doctest: +SKIP
+    ['female']
+    """
+    run = run.path if isinstance(run, RunDirectory) else run
+    directory = RunDirectory.existing(run)
+    if not directory.file("model.safetensors").is_file():
+        raise InputError(f"{run} has no model yet; finish it with `shasam train --resume`")
+    spec = directory.spec()
+    manifest = Manifest.load(directory.file("manifest.parquet"))
+    classes, groups = manifest.target_names, manifest.sensitive_names
+    method, _ = build_method(spec, len(classes), len(groups), start=False)
+    try:
+        method.load_state_dict(load_file(directory.file("model.safetensors")))
+    except (SafetensorError, RuntimeError, OSError) as error:
+        raise CheckpointError(
+            f"the weights of {run} do not fit its specification: {error}"
+        ) from error
+    where = torch.device(device)
+    method.to(where)
+    set_eval(method)
+    return Model(spec, method, classes, groups, where)
+
+
+def _read(path: Path, size: int) -> np.ndarray:
+    try:
+        return decode(path.read_bytes(), size)
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}") from error
+    except BadImage as error:
+        raise InputError(f"{path} cannot be used: {error}") from error

@@ -1,0 +1,62 @@
+"""A child process that trains on tiny images and kills itself at the n-th instant.
+
+An instant is a step, a write to the log, an fsync or a rename: so the knife falls inside saves,
+between the two files of a checkpoint, in validation, at the change of stage and in evaluation.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+CONTEXT = multiprocessing.get_context("forkserver")
+CONTEXT.set_forkserver_preload(["torch", "shasam.runs.execute", "shasam.methods"])
+
+
+def train_until(
+    out: str, layers: dict[str, Any], seconds: float, kill_at: int | None, tally: Any
+) -> None:
+    import torch
+    from tests.tiny_data import TinyData
+
+    from shasam.config import resolve
+    from shasam.runs.execute import execute
+    from shasam.training.log import RunLog
+    from shasam.training.runtime import Runtime
+    from shasam.training.trainer import Trainer
+
+    torch.set_num_threads(1)
+    count = 0
+
+    def watch(original: Any) -> Any:
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            nonlocal count
+            count += 1
+            if count == kill_at:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return original(*args, **kwargs)
+
+        return wrapped
+
+    os.fsync, os.replace = watch(os.fsync), watch(os.replace)
+    Trainer._step = watch(Trainer._step)  # type: ignore[method-assign]
+    RunLog.write = watch(RunLog.write)  # type: ignore[method-assign]
+    spec = resolve(layers, profile="smoke")
+    runtime = Runtime(device="cpu", quiet=True, checkpoint_seconds=seconds)
+    execute(spec, out, runtime=runtime, resume=True, data=TinyData())
+    tally.value = count
+
+
+def run_child(
+    out: Path, layers: dict[str, Any], seconds: float, kill_at: int | None
+) -> tuple[int, int]:
+    """Exit code and number of instants of a child."""
+    tally = CONTEXT.Value("i", 0)
+    child = CONTEXT.Process(target=train_until, args=(str(out), layers, seconds, kill_at, tally))
+    child.start()
+    child.join()
+    assert child.exitcode is not None
+    return child.exitcode, tally.value
