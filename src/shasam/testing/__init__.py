@@ -13,7 +13,7 @@ _PUBLIC = {
     "check_source": "shasam.testing.sources",
 }
 
-__all__ = ["Expected", "MethodReport", "check_method", "check_source"]  # noqa: F822
+__all__ = ["Expected", "MethodReport", "check_method", "check_source"]
 
 
 def __getattr__(name: str) -> Any:
