@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from shasam.losses.adversarial import dann_ramp, negative_entropy, reverse_gradient
+from shasam.losses.combinatorial import FLCMILoss, LogDetCMILoss, flcmi, logdetcmi
 from shasam.losses.contrastive import fscl, supcon
 from shasam.losses.distribution import (
     conditional_group_mmd,
@@ -15,10 +16,14 @@ from shasam.losses.distribution import (
 )
 
 __all__ = [
+    "FLCMILoss",
+    "LogDetCMILoss",
     "conditional_group_mmd",
     "dann_ramp",
     "distillation_mmd",
+    "flcmi",
     "fscl",
+    "logdetcmi",
     "mean_alignment",
     "mmd",
     "negative_entropy",

@@ -14,6 +14,9 @@ def squared_distances(x_ND: Tensor, y_MD: Tensor, *, floor: float = 1e-12) -> Te
     with torch.autocast(x_ND.device.type, enabled=False):
         if x_ND.dtype != torch.float64:
             x_ND, y_MD = x_ND.float(), y_MD.float()
+        # distances do not depend on the origin; near the data the squares below do not cancel
+        origin_D = y_MD.detach().mean(0)
+        x_ND, y_MD = x_ND - origin_D, y_MD - origin_D
         square = x_ND.pow(2).sum(1)[:, None] + y_MD.pow(2).sum(1)[None, :] - 2 * x_ND @ y_MD.T
     return square.clamp(min=floor)
 

@@ -57,9 +57,7 @@ class Shasam(TwoStage):
     Config = ShasamConfig
     config: ShasamConfig
 
-    def __init__(
-        self, config: ShasamConfig, encoder: nn.Module, classes: int, groups: int
-    ) -> None:
+    def __init__(self, config: ShasamConfig, encoder: nn.Module, classes: int, groups: int) -> None:
         super().__init__(config, encoder, classes, groups)
         self.companion: nn.Module | None = None
         if config.companion:

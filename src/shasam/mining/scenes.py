@@ -9,11 +9,11 @@ from torch import Tensor
 
 from shasam.data import DataSpec
 from shasam.data.sources.clusters import SCENES, Clusters
+from shasam.errors import SpecError
 from shasam.mining.miner import Miner
 from shasam.mining.random import RandomMiner
 from shasam.mining.shasam import ShasamMiner
 from shasam.registry import did_you_mean
-from shasam.errors import SpecError
 from shasam.types import Triplet
 
 _BASE, _OTHER = "#9fb4c7", "#d9c3a5"
@@ -58,9 +58,7 @@ def mine_scene(name: str, k: int, seed: int) -> tuple[Tensor, Tensor, dict[str, 
         ),
     }
     mined = {
-        label: miner.mine(
-            z_N2, t_N, s_N, k, torch.Generator().manual_seed(seed), pair=(0, 0)
-        )
+        label: miner.mine(z_N2, t_N, s_N, k, torch.Generator().manual_seed(seed), pair=(0, 0))
         for label, miner in miners.items()
     }
     return z_N2, t_N, mined

@@ -91,9 +91,7 @@ class ShasamMiner(Miner):
             return FL1MI.from_features(z, given, self.eta, similarity=flat, gamma=self.gamma)
         measure = LogDetCG if rule == "logdetcg" else LogDetMI
         scale = self.nu if rule == "logdetcg" else self.eta
-        return measure.from_features(
-            z, given, self.ridge, scale, similarity=gram, gamma=self.gamma
-        )
+        return measure.from_features(z, given, self.ridge, scale, similarity=gram, gamma=self.gamma)
 
     def _select(
         self,

@@ -1,0 +1,117 @@
+"""Mining for people with their own pipeline: embeddings and labels from files, picks to a CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from shasam.errors import InputError
+from shasam.mining.miner import Miner
+from shasam.mining.pools import feasible_pairs
+from shasam.mining.random import RandomMiner
+from shasam.mining.shasam import ShasamMiner
+from shasam.registry import did_you_mean
+
+MINERS: dict[str, Miner] = {
+    "shasam": ShasamMiner(),
+    "shasam-ld": ShasamMiner.ld(),
+    "random": RandomMiner(),
+}
+
+
+def read_embeddings(path: Path) -> Tensor:
+    """(N, D) float32 from .npy, .npz or .parquet; nothing in them is ever unpickled."""
+    if path.suffix == ".npy":
+        array = np.load(path, allow_pickle=False)
+    elif path.suffix == ".npz":
+        with np.load(path, allow_pickle=False) as archive:
+            keys = archive.files
+            if "embeddings" not in keys and len(keys) != 1:
+                raise InputError(
+                    f"{path} holds {', '.join(keys)}; name the array of embeddings 'embeddings'"
+                )
+            array = archive["embeddings" if "embeddings" in keys else keys[0]]
+    elif path.suffix == ".parquet":
+        import pyarrow.parquet as pq
+
+        table = pq.read_table(path)
+        if "embedding" in table.column_names:
+            array = np.stack(table.column("embedding").to_pylist())
+        else:
+            array = np.stack([column.to_numpy() for column in table.columns], axis=1)
+    else:
+        raise InputError(f"{path} is not a .npy, .npz or .parquet file of embeddings")
+    if array.ndim != 2 or not np.issubdtype(array.dtype, np.number):
+        raise InputError(
+            f"{path} must hold one row of numbers per image; it has shape {array.shape}, type {array.dtype}"
+        )
+    return torch.from_numpy(np.ascontiguousarray(array, dtype=np.float32))
+
+
+def read_labels(path: Path, columns: list[str]) -> dict[str, list[str]]:
+    """Label columns of a CSV or Parquet file, as text."""
+    if path.suffix == ".parquet":
+        import pyarrow.parquet as pq
+
+        table = pq.read_table(path)
+        found = {
+            name: [str(v) for v in table.column(name).to_pylist()] for name in table.column_names
+        }
+    else:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            reader = csv.DictReader(file)
+            rows = list(reader)
+            found = {name: [row[name] for row in rows] for name in reader.fieldnames or []}
+    for name in columns:
+        if name not in found:
+            raise InputError(f"{path} has no column {name!r}{did_you_mean(name, found)}")
+    return {name: found[name] for name in columns}
+
+
+def mine_table(
+    embeddings: Path,
+    labels: Path,
+    *,
+    target: str,
+    sensitive: str,
+    k: int,
+    triplets: int,
+    miner: str,
+    seed: int,
+    out: Path,
+    profile: bool,
+) -> None:
+    """Mine triplets and write (triplet, set, row, target, sensitive), one line per pick."""
+    z_ND = read_embeddings(embeddings)
+    text = read_labels(labels, [target, sensitive])
+    if len(text[target]) != len(z_ND):
+        raise InputError(
+            f"{labels} has {len(text[target])} rows and {embeddings} has {len(z_ND)}; they must match"
+        )
+    t_N = torch.from_numpy(np.unique(text[target], return_inverse=True)[1].astype(np.int64))
+    s_N = torch.from_numpy(np.unique(text[sensitive], return_inverse=True)[1].astype(np.int64))
+    pairs = feasible_pairs(t_N, s_N, k)
+    generator = torch.Generator().manual_seed(seed)
+    buffer, seconds = io.StringIO(), 0.0
+    writer = csv.writer(buffer)
+    writer.writerow(["triplet", "set", "row", target, sensitive])
+    count = triplets or len(pairs)
+    for number in range(count):
+        start = time.perf_counter()
+        triplet = MINERS[miner].mine(
+            z_ND, t_N, s_N, k, generator, pair=pairs[number % len(pairs)], step=number
+        )
+        seconds += time.perf_counter() - start
+        for name in ("anchors", "positives", "negatives"):
+            for row in getattr(triplet, name).tolist():
+                writer.writerow([number, name, row, text[target][row], text[sensitive][row]])
+    out.write_text(buffer.getvalue(), encoding="utf-8")
+    print(f"{count} triplets of {k} + {k} + {k} from {len(z_ND):,} rows, miner {miner}: {out}")
+    if profile:
+        print(f"{1000 * seconds / count:.1f} ms per triplet")

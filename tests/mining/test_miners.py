@@ -1,0 +1,144 @@
+"""Miners: exact counts, labels, order, hardness."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from shasam.errors import ContractError, InputError
+from shasam.mining import RandomMiner, ShasamMiner, feasible_pairs, pools_of
+from shasam.mining.miner import Mined, Miner
+from shasam.testing.miners import check_miner
+from shasam.types import Triplet
+
+MINERS = {
+    "random": RandomMiner(),
+    "fl": ShasamMiner(),
+    "ld": ShasamMiner.ld(),
+    "literal": ShasamMiner(negatives="fl1mi"),
+    "trimmed": ShasamMiner(trim=0.2),
+    "rbf": ShasamMiner(similarity="rbf"),
+    "negatives alone": ShasamMiner("random", "random", "flqmi"),
+}
+
+
+@pytest.mark.parametrize("name", MINERS)
+def test_every_miner_keeps_the_contract(name):
+    check_miner(MINERS[name])
+
+
+class FirstRows(Miner):
+    def pick(self, z_A, z_P, z_N, k, generator):
+        return Mined(torch.arange(k), torch.arange(k), torch.arange(k), {})
+
+
+class TooFew(Miner):
+    def pick(self, z_A, z_P, z_N, k, generator):
+        return Mined(torch.arange(k - 1), torch.arange(k), torch.arange(k), {})
+
+
+class Twice(Miner):
+    def pick(self, z_A, z_P, z_N, k, generator):
+        return Mined(torch.zeros(k, dtype=torch.long), torch.arange(k), torch.arange(k), {})
+
+
+class Moody(Miner):
+    def pick(self, z_A, z_P, z_N, k, generator):
+        return Mined(torch.randperm(len(z_A))[:k], torch.arange(k), torch.arange(k), {})
+
+
+@pytest.mark.parametrize("broken", [FirstRows, TooFew, Twice, Moody])
+def test_the_contract_fails_on_broken_miners(broken):
+    with pytest.raises(ContractError):
+        check_miner(broken())
+
+
+def labels(n=240, classes=2, groups=2, seed=0):
+    g = torch.Generator().manual_seed(seed)
+    z = torch.nn.functional.normalize(torch.randn(n, 32, generator=g), dim=1)
+    t = torch.randint(0, classes, (n,), generator=g)
+    return z, t, torch.randint(0, groups, (n,), generator=g)
+
+
+def test_pools_are_the_three_intersections():
+    _, t, s = labels(classes=3, groups=3)
+    pools = pools_of(t, s, 1, 2)
+    assert set(pools.anchors.tolist()) == {n for n in range(240) if t[n] == 1 and s[n] == 2}
+    assert set(pools.positives.tolist()) == {n for n in range(240) if t[n] == 1 and s[n] != 2}
+    assert set(pools.negatives.tolist()) == {n for n in range(240) if t[n] != 1 and s[n] == 2}
+
+
+def test_a_triplet_with_a_wrong_label_is_refused():
+    _, t, s = labels()
+    pools = pools_of(t, s, 0, 0)
+    with pytest.raises(ContractError, match="cannot be among the positives"):
+        Triplet(pools.anchors[:3], pools.negatives[:3], pools.negatives[3:6], 0, 0, t, s)
+
+
+def test_mined_negatives_are_nearer_and_logdetcg_positives_farther_than_random_ones():
+    z, t, s = labels(2000)
+    for pair in feasible_pairs(t, s, 16):
+        mined = ShasamMiner.ld().mine(z, t, s, 16, pair=pair)
+        fl = ShasamMiner().mine(z, t, s, 16, pair=pair)
+        rand = RandomMiner().mine(z, t, s, 16, pair=pair)
+
+        def nearest(rows, anchors):
+            return float((z[rows] @ z[anchors].T).amax(dim=1).mean())
+
+        assert nearest(fl.negatives, fl.anchors) > nearest(rand.negatives, fl.anchors) + 0.05
+        assert nearest(mined.positives, mined.anchors) < nearest(rand.positives, mined.anchors)
+
+
+def test_flqmi_finds_the_hardest_negatives_where_literal_fl_information_is_flat():
+    from shasam.submodular import FL1MI, FLQMI, maximize
+
+    z, t, s = labels(1000)
+    pools = pools_of(t, s, 0, 0)
+    anchors, pool = z[pools.anchors[:16]], z[pools.negatives]
+    literal = maximize(FL1MI.from_features(pool, anchors), 16)
+    variant = maximize(FLQMI.from_features(pool, anchors), 16)
+    # the second half of the literal picks adds next to nothing
+    assert float(literal.gains[8:].sum()) < 0.05 * float(literal.gains[0])
+    rank = (pool @ anchors.T).amax(dim=1).argsort().argsort() / len(pool)
+    assert float(rank[variant.indices].mean()) > 0.9
+    assert float(rank[literal.indices].mean()) < float(rank[variant.indices].mean()) - 0.1
+
+
+@pytest.mark.parametrize("policy,counts", [("repeat", (8, 8, 8)), ("shrink", (3, 8, 8))])
+def test_a_pool_smaller_than_k_follows_its_policy(policy, counts):
+    z, t, s = labels()
+    keep = ~((t == 0) & (s == 0))
+    keep[(~keep).nonzero().flatten()[:3]] = True
+    z, t, s = z[keep], t[keep], s[keep]
+    mined = ShasamMiner().mine(z, t, s, 8, pair=(0, 0), small_pool=policy)
+    assert (len(mined.anchors), len(mined.positives), len(mined.negatives)) == counts
+    with pytest.raises(InputError, match="3 anchors"):
+        ShasamMiner().mine(z, t, s, 8, pair=(0, 0))
+
+
+def test_one_class_or_one_group_is_refused_with_the_cells():
+    z, t, s = labels()
+    with pytest.raises(InputError, match="rows per cell"):
+        ShasamMiner().mine(z, t, torch.zeros_like(s), 4)
+
+
+def test_pair_sampling_reaches_every_feasible_pair():
+    z, t, s = labels(classes=3, groups=2)
+    for how in ("uniform", "proportional", "round_robin"):
+        generator = torch.Generator().manual_seed(0)
+        seen = {
+            (m.target, m.sensitive)
+            for step in range(80)
+            for m in [RandomMiner().mine(z, t, s, 4, generator, pair_sampling=how, step=step)]
+        }
+        assert seen == set(feasible_pairs(t, s, 4)), how
+
+
+def test_index_tuples_carry_the_labels_metric_learning_expects():
+    from shasam.mining.metric_learning import TupleMiner
+
+    z, t, s = labels()
+    a1, p, a2, n = TupleMiner(ShasamMiner(), k=5)(z, t, s)
+    assert len(a1) == len(n) == 25
+    assert bool((t[a1] == t[p]).all() and (s[a1] != s[p]).all())
+    assert bool((t[a2] != t[n]).all() and (s[a2] == s[n]).all())
