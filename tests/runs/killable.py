@@ -6,6 +6,7 @@ between the two files of a checkpoint, in validation, at the change of stage and
 
 from __future__ import annotations
 
+import functools
 import multiprocessing
 import os
 import signal
@@ -23,12 +24,15 @@ def train_until(
     from tests.tiny_data import TinyData
 
     from shasam.config import resolve
+    from shasam.runs import evaluate
     from shasam.runs.execute import execute
     from shasam.training.log import RunLog
     from shasam.training.runtime import Runtime
     from shasam.training.trainer import Trainer
 
     torch.set_num_threads(1)
+    # intervals cost more than the tiny run itself, and fewer draws test as much here
+    evaluate.evaluate = functools.partial(evaluate.evaluate, draws=100)  # type: ignore[attr-defined]
     count = 0
 
     def watch(original: Any) -> Any:

@@ -1,0 +1,113 @@
+from __future__ import annotations
+
+import pytest
+
+from shasam.config import merge, parse_set, read_yaml, resolve
+from shasam.errors import SpecError
+from shasam.runs.grid import expand
+
+
+def test_layers_win_over_profiles_and_the_last_layer_wins():
+    spec = resolve(
+        {"method": "ce", "train": {"learn": {"epochs": 2}}}, {"train": {"lr": 0.5}}, profile="cpu"
+    )
+    assert (spec.train.learn.epochs, spec.train.learn.steps, spec.train.learn.lr) == (2, None, 0.5)
+    assert spec.data.size == 64 and spec.model.width == 16
+
+
+def test_all_errors_are_reported_at_once_with_the_nearest_key():
+    body = {
+        "method": "fscl",
+        "options": {"temprature": 1},
+        "data": {"szie": 3},
+        "train": {"learn": {"lr": -1, "steps": 5}, "epcohs": 1},
+        "seed": "many",
+    }
+    with pytest.raises(SpecError) as caught:
+        resolve(body)
+    text = str(caught.value)
+    for part in (
+        "options.temprature: no such key; did you mean 'temperature'",
+        "data.szie: no such key; did you mean 'size'",
+        "train.epcohs: no such key; did you mean 'epochs'",
+        "train.learn.lr: input should be greater than 0, not -1",
+        "seed: ",
+    ):
+        assert part in text
+
+
+@pytest.mark.parametrize("word", ["profile", "method"])
+def test_unknown_names_are_answered_with_the_nearest(word):
+    with pytest.raises(SpecError, match="did you mean"):
+        resolve({word: {"profile": "cpuu", "method": "fsc"}[word]})
+
+
+def test_a_stage_with_two_lengths_or_none_is_refused():
+    with pytest.raises(SpecError, match="epochs or steps"):
+        resolve({"method": "ce", "train": {"learn": {"epochs": 2, "steps": 3}}})
+
+
+def test_set_reads_values_as_yaml_and_numbers_with_exponents():
+    body = parse_set(["train.lr=1e-3", "options.tau=0.5", "model.embed_dim=null", "data.name=x"])
+    assert body == {
+        "train": {"lr": 0.001},
+        "options": {"tau": 0.5},
+        "model": {"embed_dim": None},
+        "data": {"name": "x"},
+    }
+    with pytest.raises(SpecError, match=r"dotted\.key=value"):
+        parse_set(["seed"])
+
+
+def test_the_printed_specification_reads_back_to_the_same_run(tmp_path):
+    spec = resolve({"method": "fscl", "seed": 4}, profile="paper")
+    (tmp_path / "run.yaml").write_text(spec.as_yaml())
+    again = resolve(read_yaml(tmp_path / "run.yaml"))
+    assert again == spec and again.name == spec.name
+
+
+def test_the_key_changes_with_what_matters_and_not_with_where_the_store_is():
+    base = resolve({"method": "ce"}, profile="cpu")
+    assert base.key != resolve({"method": "ce", "seed": 1}, profile="cpu").key
+    assert base.key != resolve({"method": "ce", "train": {"lr": 2.0}}, profile="cpu").key
+    assert base.key == resolve({"method": "ce", "data": {"store": "/x"}}, profile="cpu").key
+
+
+def test_defaults_written_out_give_the_same_key():
+    options = {"temperature": 0.1}
+    assert resolve({"method": "fscl", "options": options}).key == resolve({"method": "fscl"}).key
+
+
+def test_a_file_that_is_no_specification_is_refused(tmp_path):
+    (tmp_path / "a.yaml").write_text("- 1\n- 2")
+    with pytest.raises(SpecError, match="keys and values"):
+        read_yaml(tmp_path / "a.yaml")
+    (tmp_path / "b.yaml").write_text("!!python/object/apply:os.system ['true']")
+    with pytest.raises(SpecError, match="not valid YAML"):
+        read_yaml(tmp_path / "b.yaml")
+
+
+def test_merge_keeps_what_is_not_mentioned():
+    assert merge({"a": {"b": 1, "c": 2}}, {"a": {"c": 3}}) == {"a": {"b": 1, "c": 3}}
+
+
+def test_a_grid_is_the_product_of_runs_and_values():
+    specs = expand(
+        {
+            "profile": "smoke",
+            "base": {"data.alpha": 4},
+            "grid": {"seed": [0, 1], "data.seed": "same as seed", "train.lr": [0.1, 0.2]},
+            "runs": [{"method": "ce"}, {"method": "fscl", "options": {"temperature": 0.2}}],
+        }
+    )
+    assert len(specs) == 8 and len({s.key for s in specs}) == 8
+    assert all(s.data.seed == s.seed and s.data.alpha == 4 for s in specs)
+
+
+def test_a_grid_with_errors_runs_nothing_and_names_them():
+    with pytest.raises(SpecError, match="did you mean 'grid'"):
+        expand({"gird": {}})
+    with pytest.raises(SpecError, match="give a list"):
+        expand({"grid": {"seed": 3}})
+    with pytest.raises(SpecError, match="no such key"):
+        expand({"base": {"method": "ce", "sed": 3}})

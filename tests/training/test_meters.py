@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from shasam.training.meters import effective_rank, mean_cosine
+from shasam.training.optimizers import learning_rate
+from shasam.training.spec import StageSpec, TrainSpec
+from shasam.training.validation import quick_metrics
+
+
+def test_mean_cosine_equals_the_loop_over_pairs():
+    z = torch.randn(9, 5, dtype=torch.float64)
+    pairs = itertools.combinations(range(9), 2)
+    expected = sum(float(F.cosine_similarity(z[a], z[b], dim=0)) for a, b in pairs) / 36
+    assert mean_cosine(z) == pytest.approx(expected, abs=1e-12)
+
+
+def test_effective_rank_counts_orthogonal_directions_and_sees_collapse():
+    assert effective_rank(torch.eye(6)) == pytest.approx(6)
+    assert effective_rank(torch.ones(6, 4)) == pytest.approx(1)
+    assert mean_cosine(torch.ones(6, 4)) == pytest.approx(1)
+
+
+def test_eo_is_the_mean_gap_of_cell_accuracies():
+    # cells (t, s) with accuracies .8 .6 / .7 .9: gaps .2 and .2
+    rates = {(0, 0): 8, (0, 1): 6, (1, 0): 7, (1, 1): 9}
+    t, s, p = [], [], []
+    for (i, j), right in rates.items():
+        t += [i] * 10
+        s += [j] * 10
+        p += [i] * right + [1 - i] * (10 - right)
+    found = quick_metrics(torch.tensor(p), torch.tensor(t), torch.tensor(s))
+    assert found["eo_mean"] == pytest.approx(0.2) and found["accuracy"] == pytest.approx(0.75)
+
+
+def test_the_rate_grows_linearly_then_falls_along_a_cosine():
+    spec = StageSpec(steps=100, lr=1.0, warmup=0.1, final=0.01)
+    rates = [learning_rate(spec, step, 100) for step in range(100)]
+    assert rates[:10] == pytest.approx([0.1 * (n + 1) for n in range(10)])
+    assert rates[10] == pytest.approx(1.0)
+    assert all(a > b for a, b in itertools.pairwise(rates[10:]))
+    assert learning_rate(spec, 100, 100) == pytest.approx(0.01)
+
+
+def test_short_keys_of_train_belong_to_the_learning_stage():
+    spec = TrainSpec.model_validate({"epochs": 3, "lr": 0.5, "learn": {"steps": 7}})
+    assert (spec.learn.epochs, spec.learn.steps, spec.learn.lr) == (3, None, 0.5)
+    assert spec.stage("teacher") == spec.learn and spec.stage("classify") == spec.classify
