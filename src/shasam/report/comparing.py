@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -54,12 +55,12 @@ class Entry:
     ids: np.ndarray | None
 
 
-def entry_of(run: Run, draws: int, seed: int) -> Entry:
+def entry_of(run: Run, draws: int, seed: int, subject: Subject | None = None) -> Entry:
     """A run's numbers: those of ``metrics.json`` where they agree with its predictions."""
     p = run.predicted
     g = p.groupings[0]
     counts = Counts.from_codes(p.t, p.p, g.s, p.classes, g.names)
-    estimates = _recorded(run, counts)
+    estimates = dict(subject.estimates) if subject is not None else _recorded(run, counts)
     if estimates is None:
         estimates = evaluate_counts(counts, positive=p.positive, draws=draws, seed=seed)
     return Entry(
@@ -67,7 +68,9 @@ def entry_of(run: Run, draws: int, seed: int) -> Entry:
     )
 
 
-def settings_of(runs: Sequence[Run], *, draws: int, seed: int) -> list[dict[str, Any]]:
+def settings_of(
+    runs: Sequence[Run], known: Mapping[Path, Subject], *, draws: int, seed: int
+) -> list[dict[str, Any]]:
     """The blocks of a page: runs that were asked the same, with the paper's numbers beside."""
     blocks: dict[str, list[Run]] = {}
     for run in runs:
@@ -76,7 +79,7 @@ def settings_of(runs: Sequence[Run], *, draws: int, seed: int) -> list[dict[str,
         _setting(
             f"setting-{i}",
             name,
-            [entry_of(r, draws, seed) for r in members],
+            [entry_of(r, draws, seed, known.get(r.path)) for r in members],
             published(members[0].protocol),
             draws,
             seed,
@@ -318,14 +321,14 @@ def _verdict(name: str, by_method: dict[str, list[Entry]], against: list[str]) -
     acc, eo = usable[best]
     if best == fair:
         return [
-            f"On {name}, {best} is both the most accurate ({percent(acc)} %) and the fairest "
-            f"({percent(eo)} points EO) of {len(usable)}.",
+            f"On {name}, {best} has the highest mean accuracy ({percent(acc)} %) and the lowest mean "
+            f"EO ({percent(eo)} points) of {len(usable)}.",
             *against[:3],
         ]
     return [
-        f"On {name}, {best} is the most accurate of {len(usable)} ({percent(acc)} %, EO "
-        f"{percent(eo)} points); {fair} is the fairest ({percent(usable[fair][1])} points EO at "
-        f"{percent(usable[fair][0])} %).",
+        f"On {name}, {best} has the highest mean accuracy of {len(usable)} ({percent(acc)} %, with "
+        f"an EO of {percent(eo)} points); {fair} has the lowest EO ({percent(usable[fair][1])} "
+        f"points, with an accuracy of {percent(usable[fair][0])} %).",
         *against[:3],
     ]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -64,6 +65,8 @@ def detail(
         "scores": figures.score_curves(subject, positive),
         "calibration": figures.calibration(subject),
         "confusion": _confusion(subject),
+        "selected": (classes[1],) if len(classes) == 2 else classes[:6],
+        "by_group": _by_group(subject, (classes[1],) if len(classes) == 2 else classes[:6]),
         "curves": [],
         "maps": [],
         "probe": [],
@@ -87,6 +90,15 @@ def tiles(subject: Subject) -> list[dict[str, Any]]:
     return [
         {"label": METRICS[k][0], "unit": METRICS[k][1], "e": subject.estimates[k]} for k in HEADLINE
     ]
+
+
+def _by_group(subject: Subject, selected: Sequence[str]) -> list[dict[str, Any]]:
+    out = []
+    for group in subject.counts.groups:
+        own = [r for r in subject.groups if r.group == group]
+        rates = [r.estimate for r in own if r.kind == "accuracy" or r.name in selected]
+        out.append({"group": group, "n": rates[0].support, "rates": rates})
+    return out
 
 
 def _confusion(subject: Subject) -> list[dict[str, Any]]:
@@ -226,15 +238,16 @@ def _mining(run: Run, subject: Subject, budget: Budget) -> dict[str, Any] | None
             sets = []
             for key, title, says in side:
                 items = []
-                raw = found["sets"].get(key)
-                for item in raw if isinstance(raw, list) else ():
-                    if not isinstance(item, dict):
-                        continue
+                given = found["sets"].get(key)
+                raw = [i for i in given if isinstance(i, dict)] if isinstance(given, list) else []
+                for item in raw:
                     shown, lost = _item(item, budget)
                     dropped += lost
                     items.append(shown)
                 if items:
-                    sets.append({"title": title, "says": says, "items": items})
+                    near = [x for i in raw if (x := finite(i.get("similarity"))) is not None]
+                    mean = f", mean cosine {np.mean(near):.2f}" if near else ""
+                    sets.append({"title": title, "says": says + mean, "items": items})
             if sets:
                 sides.append({"sets": sets})
         iterations.append(

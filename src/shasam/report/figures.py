@@ -97,6 +97,7 @@ def tradeoff(points: Sequence[Point], title: str = "Accuracy against equalized o
         )
         r = 6.5 if p.mean else 4.5
         body.append(marker(p.kind, x, y, r, f"{colour} {'open' if p.published else 'fill'}", told))
+    body += _labels([(px(p.eo[0]), py(p.accuracy[0]), p.name) for p in shown if p.published])
     told = "; ".join(
         f"{p.name}{' (published)' if p.published else ''} {100 * p.accuracy[0]:.1f} % and "
         f"{100 * p.eo[0]:.1f} points"
@@ -105,20 +106,33 @@ def tradeoff(points: Sequence[Point], title: str = "Accuracy against equalized o
     return picture(WIDTH, bottom + 44, body, f"{title}. {told}.")
 
 
+def _labels(marks: Sequence[tuple[float, float, str]]) -> list[str]:
+    """Names beside marks, above and below in turn where they would touch; none where too many."""
+    if len(marks) > 6:
+        return []
+    body, before, below = [], -math.inf, False
+    for x, y, name in sorted(marks):
+        below = not below if x - before < 60 else False
+        body.append(text(x, y + (18 if below else -9), name, "muted small", "middle", 18))
+        before = x
+    return body
+
+
 def bars(subject: Subject) -> Markup:
     """Accuracy of every (class, group) cell as bars with Wilson intervals."""
     left, right, y = 0.0, WIDTH - 52, 0.0
     body: list[str] = []
-    low_end = min((r.estimate.low for r in subject.cells if r.estimate.defined), default=0.0)
-    start = 0.0 if low_end < 0.4 else 0.1 * math.floor(10 * low_end - 0.5)
-    start = max(0.0, min(start, 0.5))
 
     def px(v: float) -> float:
-        return left + (v - start) / (1 - start) * (right - left)
+        return left + v * (right - left)
 
     for name in subject.counts.classes:
         y += 20
-        body.append(text(left, y, f"Class {name}", "b", most=52))
+        values = [r.estimate.value for r in subject.cells if r.name == name and r.estimate.defined]
+        body.append(text(left, y, f"Class {name}", "b", most=36))
+        if len(values) > 1:
+            gap = f"gap {100 * (max(values) - min(values)):.1f} points"
+            body.append(text(WIDTH, y, gap, "muted", "end"))
         for g, group in enumerate(subject.counts.groups):
             rate = next(r for r in subject.cells if r.name == name and r.group == group)
             e = rate.estimate
@@ -126,9 +140,7 @@ def bars(subject: Subject) -> Markup:
             body.append(text(left, y, f"{group} · {e.support:,} images", "muted small", most=58))
             y += 5
             body.append(
-                element(
-                    "rect", x=px(start), y=y, width=right - left, height=13.0, cls="track", rx=2.0
-                )
+                element("rect", x=left, y=y, width=right - left, height=13.0, cls="track", rx=2.0)
             )
             if e.defined:
                 title = element(
@@ -137,12 +149,12 @@ def bars(subject: Subject) -> Markup:
                         f"{group}: {100 * e.value:.1f} % ({100 * e.low:.1f} to {100 * e.high:.1f})"
                     ),
                 )
-                width = max(px(e.value) - px(start), 0.5)
+                width = max(px(e.value) - left, 0.5)
                 body.append(
                     element(
                         "rect",
                         title,
-                        x=px(start),
+                        x=left,
                         y=y,
                         width=width,
                         height=13.0,
@@ -150,22 +162,22 @@ def bars(subject: Subject) -> Markup:
                         rx=2.0,
                     )
                 )
-                body.append(line(px(max(e.low, start)), y + 6.5, px(e.high), y + 6.5, "whisker"))
-                for v in (max(e.low, start), e.high):
+                body.append(line(px(e.low), y + 6.5, px(e.high), y + 6.5, "whisker"))
+                for v in (e.low, e.high):
                     body.append(line(px(v), y + 3, px(v), y + 10, "whisker"))
                 body.append(text(right + 8, y + 11, f"{100 * e.value:.1f} %", "num"))
             else:
                 body.append(text(right + 8, y + 11, "none", "muted"))
             y += 14
         y += 8
-    for v in ticks(100 * start, 100.0, 6):
+    for v in (0.0, 25.0, 50.0, 75.0, 100.0):
         body.append(
             text(
                 px(v / 100),
                 y + 10,
                 f"{v:g}",
                 "muted small",
-                "middle" if v > 100 * start else "start",
+                "middle" if v > 0 else "start",
             )
         )
     label = "Accuracy by class and group: " + "; ".join(
@@ -336,7 +348,10 @@ def _axes(
     for v in ticks(x0, x1, 6):
         x = left + (v - x0) / (x1 - x0) * (right - left)
         body.append(line(x, bottom, x, bottom + 4, "axis"))
-        body.append(text(x, bottom + 17, _tick(v), "muted small", "middle"))
+        anchor = "end" if x > right - 12 else "middle"
+        body.append(
+            text(x + (6 if anchor == "end" else 0), bottom + 17, _tick(v), "muted small", anchor)
+        )
     body.append(line(left, bottom, right, bottom, "axis"))
     return body
 

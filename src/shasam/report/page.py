@@ -49,9 +49,10 @@ def write_report(
     opened = [Run(Path(path)) for path in runs]
     out = Path(out)
     single = len(opened) == 1
-    settings = settings_of(opened, draws=draws, seed=seed)
     chosen = opened if single else _representatives(opened)
     subjects = [run.subject(draws, seed) for run in chosen]
+    known = {run.path: s for run, s in zip(chosen, subjects, strict=True)}
+    settings = settings_of(opened, known, draws=draws, seed=seed)
     budget = Budget(THUMB_BYTES)
     details = [
         detail(s, r, f"d{i}", budget, brief=not single, dots=2000 if single else 700)

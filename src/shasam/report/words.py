@@ -82,7 +82,7 @@ def percent(value: float, digits: int = 1) -> str:
     """0.8437 -> '84.4', and '–' where there is no value."""
     if value is None or not math.isfinite(value):
         return "–"
-    return f"{100 * value:.{digits}f}"
+    return f"{100 * value:.{digits}f}".replace("-", "−")
 
 
 def interval(estimate: Estimate) -> str:
