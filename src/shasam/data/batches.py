@@ -31,7 +31,10 @@ class Draw:
 
 @runtime_checkable
 class BatchPlan(Protocol):
-    """What the trainer asks of a plan. ``step`` counts from the start of the stage."""
+    """What the trainer asks of a plan. ``step`` counts from the start of the stage.
+
+    A plan may also have ``counters() -> dict[str, float]``, which the log then shows every epoch.
+    """
 
     steps_per_epoch: int
     total_steps: int  # of the stage, set by the trainer: schedules are shares of it
@@ -54,6 +57,8 @@ def keyed_generator(*key: int) -> np.random.Generator:
 
 class NaturalPlan:
     """A fresh permutation of the rows every epoch; what does not fill a batch is left out."""
+
+    total_steps = 0
 
     total_steps = 0
 
@@ -95,6 +100,8 @@ class BalancedPlan:
     Where the batch size is no multiple of the number of cells, the cells that get one image more
     rotate from step to step.
     """
+
+    total_steps = 0
 
     total_steps = 0
 

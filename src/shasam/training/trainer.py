@@ -298,6 +298,7 @@ class Trainer:
         )
         total = spec.steps if spec.steps is not None else (spec.epochs or 1) * plan.steps_per_epoch
         plan.total_steps = total
+        plan.total_steps = total
         set_modes(self.method, stage)
         overrides = self.method.optimizer_overrides()
         specs = {g: spec.model_copy(update=overrides.get(g, {})) for g in stage.groups}
@@ -352,6 +353,7 @@ class Trainer:
             "lr": learning_rate(run.spec, self.state.step - 1, run.total),
             "images_per_second": rate,
             "mine_fraction": self._mine_fraction() if stage.sampling == "mined" else None,
+            "plan": self._counters(run.plan),
             **meters,
             "val": val,
         }
@@ -458,6 +460,11 @@ class Trainer:
 
     def _add(self, name: str, value: float) -> None:
         self.state.sums[name] = self.state.sums.get(name, 0.0) + value
+
+    @staticmethod
+    def _counters(plan: BatchPlan) -> dict[str, float] | None:
+        counters = getattr(plan, "counters", None)
+        return counters() if callable(counters) else None
 
     def _mine_fraction(self) -> float | None:
         seconds = self.state.learn_seconds
