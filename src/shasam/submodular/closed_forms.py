@@ -50,12 +50,20 @@ def check_given(index: Tensor, name: str) -> Tensor:
     return index
 
 
+def check_strength(eta: float, nu: float) -> None:
+    """η and ν multiply similarities: finite, not negative."""
+    for name, value in (("eta", eta), ("nu", nu)):
+        if not 0 <= value < float("inf"):
+            raise InputError(f"{name} must be a number that is not negative; got {value}")
+
+
 class _FacilityLocationMeasure(ClampedFacilityLocation):
     """Σ_{i∈R} max( min(max_a K_ia, η max_q K_iq) - ν max_p K_ip, 0 ), either part optional."""
 
     def _over(
         self, f: ClampedFacilityLocation, query: Any, private: Any, eta: float, nu: float
     ) -> None:
+        check_strength(eta, nu)
         empty = f.index(())
         query_index = empty if query is None else check_given(f.index(query), "query")
         private_index = empty if private is None else check_given(f.index(private), "private")
@@ -79,15 +87,15 @@ class _FacilityLocationMeasure(ClampedFacilityLocation):
         similarity: Similarity,
         gamma: float | None,
     ) -> None:
+        check_strength(eta, nu)
         z_ND = kernels.as_features(z)
         f = FacilityLocation.from_features(z_ND, represented, similarity=similarity, gamma=gamma)
         z_RD = z_ND
         if represented is not None:
-            by_features = getattr(represented, "ndim", 1) == 2
-            z_RD = kernels.as_features(represented) if by_features else z_ND[f.index(represented)]
+            z_RD = kernels.represented_features(represented, z_ND)
 
         def nearest(other: Any, name: str) -> Tensor:
-            y_MD = kernels.as_features(other, f"{name} features").to(z_RD)
+            y_MD = kernels.as_features_like(other, f"{name} features", z_RD)
             return kernels.similarity_matrix(z_RD, y_MD, similarity, gamma).amax(dim=1)
 
         super().__init__(
@@ -192,6 +200,7 @@ class FLQMI(ClampedFacilityLocation):
     def _over_cross(
         self, cross_NQ: Tensor, eta: float, candidates: Tensor | None, nonnegative: bool | None
     ) -> None:
+        check_strength(eta, 1.0)
         super().__init__(
             cross_NQ,
             bonus_N=eta * cross_NQ.amax(dim=1),
@@ -211,7 +220,7 @@ class FLQMI(ClampedFacilityLocation):
     ) -> FLQMI:
         """Candidates z (N, D) and query features (Q, D)."""
         z_ND = kernels.as_features(z)
-        y_QD = kernels.as_features(query, "query features").to(z_ND)
+        y_QD = kernels.as_features_like(query, "query features", z_ND)
         self = cls.__new__(cls)
         cross_NQ = kernels.similarity_matrix(z_ND, y_QD, similarity, gamma)
         self._over_cross(cross_NQ, eta, None, True if similarity != "cosine" else None)
@@ -224,12 +233,36 @@ class GCMI(GraphCut):
     def __init__(self, kernel: Any, query: Any, lam: float = 0.5, eta: float = 1.0) -> None:
         self._over(GraphCut(kernel, lam), query, eta)
 
+    @classmethod
+    def from_features(  # type: ignore[override]
+        cls,
+        z: Any,
+        query: Any,
+        lam: float = 0.5,
+        eta: float = 1.0,
+        *,
+        similarity: Similarity = "shifted_cosine",
+        gamma: float | None = None,
+    ) -> GCMI:
+        """Candidates z (N, D) and query features (Q, D)."""
+        z_ND = kernels.as_features(z)
+        y_QD = kernels.as_features_like(query, "query features", z_ND)
+        f = GraphCut.from_features(torch.cat([z_ND, y_QD]), lam, similarity=similarity, gamma=gamma)
+        self = cls.__new__(cls)
+        self._over(f, range(len(z_ND), f.n), eta)
+        return self
+
+    def check_maximizable(self) -> None:
+        """A modular function can be maximised over any kernel."""
+
     def _over(self, f: GraphCut, query: Any, eta: float) -> None:
+        check_strength(eta, 1.0)
         index = check_given(f.index(query), "query")
         everything = torch.arange(f.n, device=f.device)
         relevance_N = 2 * f.lam * eta * f._pairs(everything, index).sum(dim=1)
         self._set_up(f.pair_NN, f.mapped_ND, 0.0, relevance_N)
         self.candidates = outside(f.n, index)
+        self.monotone = bool((relevance_N.detach()[self.candidates] >= 0).all())
 
 
 class GCCG(GraphCut):
@@ -245,7 +278,31 @@ class GCCG(GraphCut):
     ) -> None:
         self._over(GraphCut(kernel, lam, represented), private, nu)
 
+    @classmethod
+    def from_features(  # type: ignore[override]
+        cls,
+        z: Any,
+        private: Any,
+        lam: float = 0.5,
+        nu: float = 1.0,
+        represented: Any = None,
+        *,
+        similarity: Similarity = "shifted_cosine",
+        gamma: float | None = None,
+    ) -> GCCG:
+        """Candidates z (N, D), private features (P, D); represented rows: the candidates."""
+        z_ND = kernels.as_features(z)
+        y_PD = kernels.as_features_like(private, "private features", z_ND)
+        rows = range(len(z_ND)) if represented is None else represented
+        f = GraphCut.from_features(
+            torch.cat([z_ND, y_PD]), lam, rows, similarity=similarity, gamma=gamma
+        )
+        self = cls.__new__(cls)
+        self._over(f, range(len(z_ND), f.n), nu)
+        return self
+
     def _over(self, f: GraphCut, private: Any, nu: float) -> None:
+        check_strength(1.0, nu)
         index = check_given(f.index(private), "private")
         everything = torch.arange(f.n, device=f.device)
         penalty_N = 2 * f.lam * nu * f._pairs(everything, index).sum(dim=1)
@@ -262,6 +319,7 @@ class _LogDetMeasure(SetFunction):
     minus: LogDetState | None
 
     def _over(self, f: LogDet, query: Any, private: Any, eta: float, nu: float) -> None:
+        check_strength(eta, nu)
         empty = f.index(())
         self.query = empty if query is None else check_given(f.index(query), "query")
         self.private = empty if private is None else check_given(f.index(private), "private")
@@ -276,9 +334,10 @@ class _LogDetMeasure(SetFunction):
         self.minus = f.conditioned(self.both, self.factor) if query is not None else None
         # log d given P, less log d given Q and P: a difference of submodular functions.
         self.submodular = query is None
-        self.monotone = False if query is None else max(eta, nu) <= 1.0
-        if query is None and nu <= 1.0:
-            self.monotone = f.ridge >= 1.0
+        if query is None:
+            self.monotone = nu <= 1.0 and f.ridge >= 1.0
+        else:  # two different factors need not leave a positive semi-definite kernel
+            self.monotone = eta <= 1.0 and (private is None or eta == nu)
 
     def _over_features(
         self,
@@ -295,7 +354,7 @@ class _LogDetMeasure(SetFunction):
         parts, sizes = [z_ND], []
         for other, name in ((query, "query"), (private, "private")):
             if other is not None:
-                parts.append(kernels.as_features(other, f"{name} features").to(z_ND))
+                parts.append(kernels.as_features_like(other, f"{name} features", z_ND))
             sizes.append(0 if other is None else len(parts[-1]))
         n = len(z_ND)
         f = LogDet.from_features(torch.cat(parts), ridge, similarity=similarity, gamma=gamma)

@@ -6,8 +6,7 @@ A set function over the ground set {0..n-1} can be evaluated, ``f(A)``, with gra
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,11 +16,7 @@ from shasam.errors import InputError
 from shasam.submodular import kernels, loops
 from shasam.submodular.kernels import Similarity
 
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
-
-Indices = "Sequence[int] | Tensor | np.ndarray"
-FloatMatrix = "ArrayLike | Tensor"
+_TILE = 256  # rows looked at together where an n×n matrix is to be avoided
 
 
 class SetFunction:
@@ -73,15 +68,28 @@ class SetFunction:
         """Checked indices of the ground set, as int64 on the function's device."""
         index = torch.as_tensor(
             selected if isinstance(selected, Tensor | np.ndarray) else list(selected),
-            dtype=torch.int64,
             device=self.device,
         ).reshape(-1)
+        if len(index) and (index.is_floating_point() or index.dtype == torch.bool):
+            kind = "a mask" if index.dtype == torch.bool else "floats"
+            raise InputError(
+                f"a set is given by the indices of its elements, whole numbers; got {kind}"
+            )
+        index = index.to(torch.int64)
         if len(index) and (int(index.min()) < 0 or int(index.max()) >= self.n):
             raise InputError(
-                f"indices must be within 0..{self.n - 1}; got {int(index.min())}..{int(index.max())}"
+                f"indices must be within 0..{self.n - 1}; "
+                f"got {int(index.min())}..{int(index.max())}"
             )
         if len(index) != len(index.unique()):
             raise InputError("a set holds each index once; remove the repeated ones")
+        return index
+
+    def represented_index(self, represented: Any) -> Tensor:
+        """Checked indices of the represented rows; there must be some."""
+        index = self.index(represented)
+        if len(index) == 0:
+            raise InputError("the represented set is empty; leave it out to represent all rows")
         return index
 
     @property
@@ -133,41 +141,45 @@ class ClampedFacilityLocation(SetFunction):
         index = self.index(given)
         if len(index):
             best_R = self.kernel_NR.detach()[index].amax(dim=0)
-            floor_R = torch.minimum(torch.maximum(floor_R, best_R), self._cap(floor_R))
+            floor_R = self._capped(torch.maximum(floor_R, best_R), floor_R)
         return floor_R
 
     def gains(self, state: Tensor, candidates: Tensor) -> Tensor:
-        rows = self.kernel_NR.detach()
-        hi_R = self._cap(state)
-        # Without a floor nothing is picked yet where the state is -inf: the gain is K itself.
-        lo_R = torch.where(torch.isinf(state), torch.zeros_like(state), state)
-        if self.device.type == "cpu":
-            bonus_N = self._bonus()
+        started = not bool(torch.isinf(state).any())
+        if self.device.type == "cpu" and started:
             out = np.empty(len(candidates), np.float64)
-            if torch.isinf(state).any():
-                raw = torch.minimum(rows[candidates], hi_R).sum(dim=1, dtype=torch.float64)
-                return raw + torch.from_numpy(bonus_N)[candidates].double()
             loops.clamped_gains(
-                self._rows(), lo_R.numpy(), hi_R.numpy(), bonus_N, candidates.numpy(), out
+                self._rows(),
+                state.numpy(),
+                self._cap(state).numpy(),
+                self._bonus(),
+                candidates.numpy(),
+                out,
             )
             return torch.from_numpy(out)
-        raised_CR = torch.minimum(torch.maximum(rows[candidates], state), hi_R) - lo_R
+        raised_CR = self._capped(torch.maximum(self.kernel_NR.detach()[candidates], state), state)
+        # Without a floor nothing is picked yet where the state is -inf: the gain is K itself.
+        if started:
+            raised_CR = raised_CR - state
         gains_C = raised_CR.sum(dim=1, dtype=self.sum_dtype)
         if self.bonus_N is not None:
             gains_C = gains_C + self.bonus_N.detach()[candidates].to(gains_C.dtype)
         return gains_C
 
     def add(self, state: Tensor, v: int) -> Tensor:
-        return torch.minimum(
-            torch.maximum(state, self.kernel_NR.detach()[v]), self._cap(state)
-        )
+        return self._capped(torch.maximum(state, self.kernel_NR.detach()[v]), state)
 
     def greedy(
         self, k: int, candidates: Tensor, lazy: bool
     ) -> tuple[np.ndarray, np.ndarray, int] | None:
         if self.device.type != "cpu":
             return None
-        lo_R = torch.zeros_like(self._floor()) if self.lo_R is None else self._floor().clone()
+        # Without a floor the walk starts at 0: check_maximizable has refused negative entries.
+        lo_R = (
+            self.kernel_NR.detach().new_zeros(self.kernel_NR.shape[1])
+            if self.lo_R is None
+            else self.lo_R.detach().clone()
+        )
         return loops.clamped_greedy(
             self._rows(),
             lo_R.numpy(),
@@ -197,9 +209,13 @@ class ClampedFacilityLocation(SetFunction):
         return self.kernel_NR.new_full((self.kernel_NR.shape[1],), -torch.inf).detach()
 
     def _cap(self, floor_R: Tensor) -> Tensor:
+        """The cap of each represented row, empty where there is none."""
         if self.hi_R is None:
-            return torch.full_like(floor_R, torch.inf)
+            return floor_R.new_empty(0)
         return torch.maximum(self.hi_R.detach(), floor_R)  # a cap below the floor gives nothing
+
+    def _capped(self, raised: Tensor, floor_R: Tensor) -> Tensor:
+        return raised if self.hi_R is None else torch.minimum(raised, self._cap(floor_R))
 
     def _bonus(self) -> np.ndarray:
         if self.bonus_N is None:
@@ -217,14 +233,9 @@ class FacilityLocation(ClampedFacilityLocation):
 
     def __init__(self, kernel: Any, represented: Any = None) -> None:
         kernel_NN = kernels.check_kernel(kernel)
-        self._set_up(kernel_NN, represented)
-
-    def _set_up(
-        self, kernel_NN: Tensor, represented: Any, nonnegative: bool | None = None
-    ) -> None:
-        super().__init__(kernel_NN, nonnegative=nonnegative)
+        super().__init__(kernel_NN)
         if represented is not None:
-            self.kernel_NR = kernel_NN[:, self.index(represented)]
+            self.kernel_NR = kernel_NN[:, self.represented_index(represented)]
 
     @classmethod
     def from_features(
@@ -239,13 +250,12 @@ class FacilityLocation(ClampedFacilityLocation):
         z_ND = kernels.as_features(z)
         self = cls.__new__(cls)
         safe = True if similarity != "cosine" else None
-        other = represented if isinstance(represented, Tensor | np.ndarray) else None
-        if other is not None and other.ndim == 2:
-            z_RD = kernels.as_features(other, "represented features").to(z_ND)
-            kernel_NR = kernels.similarity_matrix(z_ND, z_RD, similarity, gamma)
-            ClampedFacilityLocation.__init__(self, kernel_NR, nonnegative=safe)
+        if represented is None:
+            kernel_NR = kernels.kernel_matrix(z_ND, similarity, gamma)
         else:
-            self._set_up(kernels.kernel_matrix(z_ND, similarity, gamma), represented, safe)
+            z_RD = kernels.represented_features(represented, z_ND)
+            kernel_NR = kernels.similarity_matrix(z_ND, z_RD, similarity, gamma)
+        ClampedFacilityLocation.__init__(self, kernel_NR, nonnegative=safe)
         return self
 
     def magnified(self, query: Tensor, eta: float, private: Tensor, nu: float) -> SetFunction:
@@ -259,23 +269,24 @@ class GraphCut(SetFunction):
 
     def __init__(self, kernel: Any, lam: float = 0.5, represented: Any = None) -> None:
         kernel_NN = kernels.check_kernel(kernel)
+        self.n, self.device = len(kernel_NN), kernel_NN.device
         rows_NR = kernel_NN
-        self._set_up(kernel_NN, None, lam, kernel_NN.sum(dim=1))
         if represented is not None:
-            rows_NR = kernel_NN[:, self.index(represented)]
-            self.relevance_N = rows_NR.sum(dim=1)
+            rows_NR = kernel_NN[:, self.represented_index(represented)]
+        self._set_up(kernel_NN, None, lam, rows_NR.sum(dim=1))
         self.monotone = self.monotone and represented is None
 
     def _set_up(
         self, pair_NN: Tensor | None, mapped_ND: Tensor | None, lam: float, relevance_N: Tensor
     ) -> None:
-        if lam < 0:
+        if not lam >= 0:
             raise InputError(f"lam must not be negative; got {lam}")
         self.pair_NN, self.mapped_ND, self.lam = pair_NN, mapped_ND, lam
         self.relevance_N = relevance_N
         self.n, self.device, self.dtype = len(relevance_N), relevance_N.device, relevance_N.dtype
         self.gain_unit = float(relevance_N.detach().abs().amax())
         self.submodular, self.monotone = True, lam <= 0.5
+        self._nonnegative: bool | None = None
 
     @classmethod
     def from_features(
@@ -293,10 +304,12 @@ class GraphCut(SetFunction):
         if mapped_ND is None:
             return cls(kernels.kernel_matrix(z_ND, similarity, gamma), lam, represented)
         self = cls.__new__(cls)
-        self._set_up(None, mapped_ND, lam, mapped_ND @ mapped_ND.sum(dim=0))
+        self.n, self.device = len(mapped_ND), mapped_ND.device
+        rows_RD = mapped_ND
         if represented is not None:
-            self.relevance_N = mapped_ND @ mapped_ND[self.index(represented)].sum(dim=0)
-            self.monotone = False
+            rows_RD = mapped_ND[self.represented_index(represented)]
+        self._set_up(None, mapped_ND, lam, mapped_ND @ rows_RD.sum(dim=0))
+        self.monotone = self.monotone and represented is None
         return self
 
     def _pairs(self, rows: Tensor, columns: Tensor) -> Tensor:
@@ -332,12 +345,22 @@ class GraphCut(SetFunction):
         return self.mapped_ND.detach().square().sum(dim=1)
 
     def check_maximizable(self) -> None:
-        pairs = self.pair_NN
-        if pairs is not None and float(pairs.detach().amin()) < 0:
+        if self._nonnegative is None:
+            self._nonnegative = self._least_pair() >= 0
+        if not self._nonnegative:
             raise InputError(
-                "GraphCut is submodular only over similarities that are not negative; map cosines "
-                "with (1 + K)/2 (similarity='shifted_cosine') or use rbf"
+                f"{type(self).__name__} is submodular only over similarities that are not "
+                "negative; map cosines with (1 + K)/2 (similarity='shifted_cosine') or use rbf. "
+                "Evaluating a signed kernel is fine"
             )
+
+    def _least_pair(self) -> float:
+        """min K, tile by tile: features need no n×n matrix here either."""
+        if self.pair_NN is not None:
+            return float(self.pair_NN.detach().amin())
+        assert self.mapped_ND is not None
+        z_ND = self.mapped_ND.detach()
+        return min(float((tile @ z_ND.T).amin()) for tile in z_ND.split(_TILE))
 
     def magnified(self, query: Tensor, eta: float, private: Tensor, nu: float) -> SetFunction:
         """Only the pairwise term is magnified: relevance does not speak of query or private."""

@@ -25,6 +25,7 @@ from shasam.submodular.closed_forms import (
     LogDetMI,
     check_disjoint,
     check_given,
+    check_strength,
     outside,
 )
 from shasam.submodular.functions import FacilityLocation, GraphCut, SetFunction
@@ -90,6 +91,7 @@ class Information(SetFunction):
     """The definition, walked with two states of f: gain = f(v | A∪P) - f(v | A∪Q∪P)."""
 
     def __init__(self, f: SetFunction, query: Any, private: Any, eta: float, nu: float) -> None:
+        check_strength(eta, nu)
         empty = f.index(())
         self.query = empty if query is None else check_given(f.index(query), "query")
         self.private = empty if private is None else check_given(f.index(private), "private")
@@ -111,7 +113,9 @@ class Information(SetFunction):
         index, f, q, p = self.index(selected), self.f, self.query, self.private
         if self.conditional:
             return f(self._union(index, p)) - f(p)
-        return (f(self._union(index, p)) - f(p)) - (f(self._union(index, q, p)) - f(self._union(q, p)))
+        return (f(self._union(index, p)) - f(p)) - (
+            f(self._union(index, q, p)) - f(self._union(q, p))
+        )
 
     def start(self, given: Any = ()) -> tuple[Any, Any]:
         index = self.index(given)

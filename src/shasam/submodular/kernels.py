@@ -7,7 +7,7 @@ n×n matrix can work on the features alone: (1 + z·y)/2 = [z, 1]/√2 · [y, 1]
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
@@ -55,10 +55,43 @@ def check_finite(x_ND: Tensor, name: str) -> None:
 def as_features(z: ArrayLike | Tensor, name: str = "features") -> Tensor:
     """Checked features (N, D); an empty set is refused."""
     z_ND = as_tensor(z, name)
-    if len(z_ND) == 0:
+    if z_ND.numel() == 0:
         raise InputError(f"{name} is empty; there is nothing to select from")
     check_finite(z_ND, name)
     return z_ND
+
+
+def as_features_like(other: ArrayLike | Tensor, name: str, z_ND: Tensor) -> Tensor:
+    """Checked features (M, D) of another set, in the type and on the device of z."""
+    y_MD = as_features(other, name).to(z_ND)
+    if y_MD.shape[1] != z_ND.shape[1]:
+        raise InputError(
+            f"{name} have {y_MD.shape[1]} columns and the candidates {z_ND.shape[1]}; "
+            "both must come from the same encoder"
+        )
+    return y_MD
+
+
+def represented_features(represented: Any, z_ND: Tensor) -> Tensor:
+    """Rows of z where ``represented`` holds indices, else the features that it holds."""
+    if isinstance(represented, Tensor | np.ndarray) and represented.ndim == 2:
+        return as_features_like(represented, "represented features", z_ND)
+    rows = torch.as_tensor(
+        represented if isinstance(represented, Tensor | np.ndarray) else list(represented),
+        device=z_ND.device,
+    )
+    whole = (
+        rows.ndim == 1
+        and len(rows) > 0
+        and not rows.is_floating_point()
+        and rows.dtype != torch.bool
+    )
+    if not whole or int(rows.min()) < 0 or int(rows.max()) >= len(z_ND):
+        raise InputError(
+            f"represented must hold row indices within 0..{len(z_ND) - 1}, or the features of "
+            "another set as a tensor or array of two dimensions"
+        )
+    return z_ND[rows.long()]
 
 
 def mapped_features(z_ND: Tensor, similarity: Similarity) -> Tensor | None:
@@ -66,12 +99,28 @@ def mapped_features(z_ND: Tensor, similarity: Similarity) -> Tensor | None:
     _check_similarity(similarity)
     if similarity == "rbf":
         return None
-    # A zero vector has no direction: it is similar to nothing (cosine 0), and stays finite.
-    unit_ND = z_ND / z_ND.norm(dim=1, keepdim=True).clamp_min(torch.finfo(z_ND.dtype).tiny)
+    unit_ND = unit_rows(z_ND)
     if similarity == "cosine":
         return unit_ND
     ones_N1 = torch.ones_like(unit_ND[:, :1])
     return torch.cat([unit_ND, ones_N1], dim=1) * (0.5**0.5)
+
+
+def unit_rows(z_ND: Tensor) -> Tensor:
+    """z / |z| row by row, at any scale.
+
+    A zero vector has no direction: it stays zero, similar to nothing, and gets no gradient.
+    """
+    norm_N1 = z_ND.norm(dim=1, keepdim=True)
+    safe = torch.finfo(z_ND.dtype).tiny ** 0.25  # squares stay far from under- and overflow
+    plain = norm_N1.detach()
+    if bool(((plain > safe) & (plain < 1 / safe)).all()):
+        return z_ND / norm_N1
+    scale_N1 = z_ND.detach().abs().amax(dim=1, keepdim=True)
+    some_N1 = scale_N1 > 0
+    z_ND = z_ND / torch.where(some_N1, scale_N1, 1.0)
+    norm_N1 = z_ND.norm(dim=1, keepdim=True)
+    return z_ND / torch.where(some_N1, norm_N1, 1.0) * some_N1
 
 
 def similarity_matrix(
@@ -86,8 +135,12 @@ def similarity_matrix(
     if x_map is not None and y_map is not None:
         return x_map @ y_map.T
     gamma = 1.0 / x_ND.shape[1] if gamma is None else gamma
+    if not 0 < gamma < float("inf"):
+        raise InputError(f"gamma must be a positive number; got {gamma}")
     # Squares are summed directly: the expanded form loses half its digits for near points.
-    return torch.exp(-gamma * torch.cdist(x_ND, y_MD, compute_mode="donot_use_mm_for_euclid_dist").square())
+    return torch.exp(
+        -gamma * torch.cdist(x_ND, y_MD, compute_mode="donot_use_mm_for_euclid_dist").square()
+    )
 
 
 def kernel_matrix(z_ND: Tensor, similarity: Similarity, gamma: float | None = None) -> Tensor:
@@ -115,7 +168,8 @@ def check_kernel(kernel: ArrayLike | Tensor) -> Tensor:
     n, m = kernel_NN.shape
     if n != m:
         raise InputError(
-            f"kernel must be square; got {n}×{m}. For candidates against another set use from_features"
+            f"kernel must be square; got {n}×{m}. "
+            "For candidates against another set use from_features"
         )
     if n == 0:
         raise InputError("kernel is empty; there is nothing to select from")
@@ -130,8 +184,8 @@ def check_kernel(kernel: ArrayLike | Tensor) -> Tensor:
     scale = max(float(plain.abs().amax()), 1e-300)
     if gap > 1e3 * torch.finfo(plain.dtype).eps * scale:
         raise InputError(
-            f"kernel is not symmetric: entries ({row}, {column}) and ({column}, {row}) differ by {gap:.3g}; "
-            "use (K + K.T)/2 if that is what is meant"
+            f"kernel is not symmetric: entries ({row}, {column}) and ({column}, {row}) differ "
+            f"by {gap:.3g}; use (K + K.T)/2 if that is what is meant"
         )
     return kernel_NN
 
@@ -146,9 +200,10 @@ def check_memory(rows: int, columns: int, like: Tensor) -> None:
     if rows != columns:
         fits = int(0.9 * free / like.element_size() / max(min(rows, columns), 1))
     raise MemoryLimitError(
-        f"a {rows:,}×{columns:,} kernel needs {need / 2**30:.1f} GiB and {free / 2**30:.1f} GiB are free; "
-        f"a pool of up to {fits:,} fits. Draw a smaller pool, give fewer represented rows, or use "
-        "LogDet or FLQMI, which need no kernel"
+        f"a {rows:,}×{columns:,} kernel needs {need:,} bytes ({need / 2**30:.1f} GiB) and "
+        f"{free / 2**30:.1f} GiB are free; a pool of up to {fits:,} fits. "
+        "Draw a smaller pool, give fewer represented rows, or use LogDet or FLQMI, which need "
+        "no square kernel"
     )
 
 

@@ -122,7 +122,9 @@ class LogDet(SetFunction):
         width = wide.shape[1]
         if len(given) == 0:
             if self.mapped_ND is not None:
-                return LogDetState(d_N, torch.eye(width, dtype=wide.dtype, device=self.device), None)
+                return LogDetState(
+                    d_N, torch.eye(width, dtype=wide.dtype, device=self.device), None
+                )
             return LogDetState(d_N, None, wide.new_zeros(0, self.n))
         factor_G1 = factor_G.to(wide)[:, None]
         if self.mapped_ND is not None:

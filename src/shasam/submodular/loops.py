@@ -3,7 +3,7 @@
 Facility location and its measures share one gain: Σ_r clamp(K_vr, lo_r, hi_r) - lo_r + bonus_v.
 LogDet keeps d_v, the conditional variance of v given what was picked; its gain is log d_v.
 Kernel entries stay in their own type, sums run in float64: whatever the order of summation, two
-devices then agree on every gain that differs by more than TIE, and below that the lowest index wins.
+devices then agree on every gain that differs by more than TIE; below that the lowest index wins.
 
 "Lazy" here is a scan instead of a heap: a candidate is looked at again only if its old gain, which
 is an upper bound for a submodular function, could still win. Naive and lazy call the same gain,
@@ -46,8 +46,12 @@ def largest_asymmetry(kernel_NN):
 
 @njit(cache=True, fastmath=True)
 def clamped_gain(row_R, lo_R, hi_R):
-    """Σ_r clamp(K_vr, lo_r, hi_r) - lo_r in float64."""
+    """Σ_r clamp(K_vr, lo_r, hi_r) - lo_r in float64; an empty hi_R is no cap."""
     total = 0.0
+    if hi_R.shape[0] == 0:
+        for r in range(row_R.shape[0]):
+            total += max(row_R[r], lo_R[r]) - lo_R[r]
+        return total
     for r in range(row_R.shape[0]):
         total += min(max(row_R[r], lo_R[r]), hi_R[r]) - lo_R[r]
     return total
@@ -65,16 +69,29 @@ def clamped_gains(kernel_NR, lo_R, hi_R, bonus_N, candidates, gains):
 def raise_floor(row_R, lo_R, hi_R):
     """Picking v lifts every represented row to its similarity with v, up to the cap."""
     for r in range(row_R.shape[0]):
-        lo_R[r] = min(max(row_R[r], lo_R[r]), hi_R[r])
+        lo_R[r] = max(row_R[r], lo_R[r])
+    for r in range(hi_R.shape[0]):
+        lo_R[r] = min(lo_R[r], hi_R[r])
 
 
 @njit(cache=True)
-def better(gain, index, best, best_index):
-    """Is (gain, index) to be picked before (best, best_index)? Ties go to the lower index."""
-    slack = TIE * max(abs(gain), abs(best))
-    if gain > best + slack:
-        return True
-    return gain >= best - slack and index < best_index
+def highest(bound_C):
+    """The position of the largest value; the picked ones hold -inf."""
+    best = 0
+    for c in range(1, bound_C.shape[0]):
+        if bound_C[c] > bound_C[best]:
+            best = c
+    return best
+
+
+@njit(cache=True)
+def first_of_ties(value_C, best):
+    """The lowest position whose value ties with the best one; all before it are up to date."""
+    cut = value_C[best] - TIE * abs(value_C[best])
+    for c in range(best):
+        if value_C[c] >= cut:
+            return c
+    return best
 
 
 @njit(cache=True)
@@ -83,33 +100,32 @@ def clamped_greedy(kernel_NR, lo_R, hi_R, bonus_N, candidates, k, lazy):
     n = candidates.shape[0]
     bound = np.empty(n, np.float64)
     clamped_gains(kernel_NR, lo_R, hi_R, bonus_N, candidates, bound)
-    picked = np.zeros(n, np.bool_)
     indices, gains = np.empty(k, np.int64), np.empty(k, np.float64)
     evaluations = n
     for step in range(k):
-        best_c = -1
-        for c in range(n):  # the highest bound first: it is likely to stay the highest
-            if not picked[c] and (best_c < 0 or better(bound[c], c, bound[best_c], best_c)):
-                best_c = c
-        if step > 0:
-            first = best_c
-            bound[first] = clamped_gain(kernel_NR[candidates[first]], lo_R, hi_R)
-            bound[first] += bonus_N[candidates[first]]
+        best = highest(bound)
+        if step > 0:  # the highest bound first: it is likely to stay the highest
+            first = best
+            v = candidates[first]
+            bound[first] = clamped_gain(kernel_NR[v], lo_R, hi_R) + bonus_N[v]
             evaluations += 1
+            cut = bound[best] - TIE * abs(bound[best]) if lazy else -np.inf
             for c in range(n):
-                if picked[c] or c == first:
-                    continue
-                slack = TIE * max(abs(bound[c]), abs(bound[best_c]))
-                if lazy and bound[c] < bound[best_c] - slack:
+                # An old gain is an upper bound: below the cut it cannot win. -inf is picked.
+                if bound[c] < cut or bound[c] == -np.inf or c == first:
                     continue
                 v = candidates[c]
                 bound[c] = clamped_gain(kernel_NR[v], lo_R, hi_R) + bonus_N[v]
                 evaluations += 1
-                if better(bound[c], c, bound[best_c], best_c):
-                    best_c = c
-        picked[best_c] = True
-        indices[step], gains[step] = candidates[best_c], bound[best_c]
-        raise_floor(kernel_NR[candidates[best_c]], lo_R, hi_R)
+                if bound[c] > bound[best]:
+                    best = c
+                    if lazy:
+                        cut = bound[best] - TIE * abs(bound[best])
+        best = first_of_ties(bound, best)
+        v = candidates[best]
+        indices[step], gains[step] = v, bound[best]
+        bound[best] = -np.inf
+        raise_floor(kernel_NR[v], lo_R, hi_R)
     return indices, gains, evaluations
 
 
@@ -130,7 +146,7 @@ def project(p_DD, x_D, out_D):
 
 
 @njit(cache=True)
-def logdet_greedy_features(z_ND, p_DD, d_N, floor, candidates, k, lazy):
+def logdet_greedy_features(z_ND, p_DD, d_C, floor, candidates, k, lazy):
     """k greedy picks of log det(K + λI), K = Z P Z', from features alone.
 
     With P the residual metric, d_v = λ + z_v'P z_v. Picking x: w = P z_x, P -= w w'/d_x,
@@ -139,76 +155,60 @@ def logdet_greedy_features(z_ND, p_DD, d_N, floor, candidates, k, lazy):
     n, width = candidates.shape[0], z_ND.shape[1]
     w_KD = np.zeros((k, width), np.float64)
     seen = np.zeros(n, np.int64)  # how many picks d_v already knows of
-    picked = np.zeros(n, np.bool_)
     indices, gains = np.empty(k, np.int64), np.empty(k, np.float64)
     evaluations = n
     for step in range(k):
-        best_c = -1
-        for c in range(n):
-            if not picked[c] and (best_c < 0 or d_N[c] > d_N[best_c]):
-                best_c = c
-        while seen[best_c] < step:
-            e = dot(z_ND[candidates[best_c]], w_KD[seen[best_c]])
-            d_N[best_c] = max(d_N[best_c] - e * e, floor)
-            seen[best_c] += 1
-            evaluations += 1
-        for c in range(n):
-            if picked[c]:
-                continue
+        best = first = highest(d_C)
+        cut = -np.inf
+        for turn in range(-1, n):  # the highest bound first, then all in order
+            c = first if turn < 0 else turn
             # d of an unseen candidate only falls: a bound below the best cannot win.
-            slack = TIE * max(d_N[c], d_N[best_c])
-            if lazy and d_N[c] < d_N[best_c] - slack:
+            if d_C[c] < cut or d_C[c] == -np.inf:
                 continue
-            stale = seen[c] < step
-            while seen[c] < step:
-                e = dot(z_ND[candidates[c]], w_KD[seen[c]])
-                d_N[c] = max(d_N[c] - e * e, floor)
-                seen[c] += 1
-            if stale:
+            if seen[c] < step:
                 evaluations += 1
-            if better(d_N[c], c, d_N[best_c], best_c):
-                best_c = c
-        x = candidates[best_c]
-        picked[best_c] = True
-        indices[step], gains[step] = x, np.log(d_N[best_c])
-        project(p_DD, z_ND[x], w_KD[step])
-        root = np.sqrt(d_N[best_c])
-        if d_N[best_c] > floor:
+                x = candidates[c]
+                while seen[c] < step:
+                    e = dot(z_ND[x], w_KD[seen[c]])
+                    d_C[c] = max(d_C[c] - e * e, floor)
+                    seen[c] += 1
+            if d_C[c] > d_C[best] or turn < 0:
+                best = c
+                if lazy:
+                    cut = d_C[best] * (1 - TIE)
+        best = first_of_ties(d_C, best)
+        x, d = candidates[best], d_C[best]
+        indices[step], gains[step] = x, np.log(d)
+        d_C[best] = -np.inf
+        if d > floor:  # else an exact duplicate without ridge: it carries nothing
+            project(p_DD, z_ND[x], w_KD[step])
+            root = np.sqrt(d)
             for i in range(width):
                 w_KD[step, i] /= root
-        else:  # an exact duplicate without ridge: it carries nothing, nothing changes
-            w_KD[step] = 0.0
-        for i in range(width):
-            for j in range(width):
-                p_DD[i, j] -= w_KD[step, i] * w_KD[step, j]
+            for i in range(width):
+                for j in range(width):
+                    p_DD[i, j] -= w_KD[step, i] * w_KD[step, j]
     return indices, gains, evaluations
 
 
 @njit(cache=True)
-def logdet_greedy_kernel(kernel_NN, c_NK, d_N, floor, candidates, given, k, lazy):
+def logdet_greedy_kernel(kernel_NN, c_CK, d_C, floor, candidates, given, k, lazy):
     """k greedy picks of log det(K + λI) from a kernel (fast greedy MAP, Chen et al. 2018).
 
     c_v holds the row of the Cholesky factor of v; e = (K_xv - c_x·c_v)/√d_x, d_v -= e². The first
-    ``given`` columns of c_NK belong to elements that were conditioned on.
+    ``given`` columns of c_CK belong to elements that were conditioned on.
     """
     n = candidates.shape[0]
     seen = np.zeros(n, np.int64)
-    picked = np.zeros(n, np.bool_)
     indices, gains = np.empty(k, np.int64), np.empty(k, np.float64)
     chosen, roots = np.empty(k, np.int64), np.empty(k, np.float64)
     evaluations = n
     for step in range(k):
-        best_c = -1
-        for c in range(n):
-            if not picked[c] and (best_c < 0 or d_N[c] > d_N[best_c]):
-                best_c = c
-        order_first = best_c
-        for turn in range(n + 1):  # the highest bound first, then all in order
-            c = order_first if turn == 0 else turn - 1
-            if picked[c] or (turn > 0 and c == order_first):
-                continue
-            slack = TIE * max(d_N[c], d_N[best_c])
-            if lazy and turn > 0 and d_N[c] < d_N[best_c] - slack:
+        best = first = highest(d_C)
+        cut = -np.inf
+        for turn in range(-1, n):  # the highest bound first, then all in order
+            c = first if turn < 0 else turn
+            if d_C[c] < cut or d_C[c] == -np.inf:
                 continue
             if seen[c] < step:
                 evaluations += 1
@@ -217,15 +217,18 @@ def logdet_greedy_kernel(kernel_NN, c_NK, d_N, floor, candidates, given, k, lazy
                 x_c = chosen[t]
                 width = given + t
                 e = kernel_NN[candidates[x_c], candidates[c]]
-                e -= dot(c_NK[x_c, :width], c_NK[c, :width])
+                e -= dot(c_CK[x_c, :width], c_CK[c, :width])
                 e = e / roots[t] if roots[t] > 0 else 0.0
-                c_NK[c, width] = e
-                d_N[c] = max(d_N[c] - e * e, floor)
+                c_CK[c, width] = e
+                d_C[c] = max(d_C[c] - e * e, floor)
                 seen[c] += 1
-            if better(d_N[c], c, d_N[best_c], best_c):
-                best_c = c
-        picked[best_c] = True
-        chosen[step] = best_c
-        roots[step] = np.sqrt(d_N[best_c]) if d_N[best_c] > floor else 0.0
-        indices[step], gains[step] = candidates[best_c], np.log(d_N[best_c])
+            if d_C[c] > d_C[best] or turn < 0:
+                best = c
+                if lazy:
+                    cut = d_C[best] * (1 - TIE)
+        best = first_of_ties(d_C, best)
+        chosen[step] = best
+        roots[step] = np.sqrt(d_C[best]) if d_C[best] > floor else 0.0
+        indices[step], gains[step] = candidates[best], np.log(d_C[best])
+        d_C[best] = -np.inf
     return indices, gains, evaluations

@@ -51,18 +51,22 @@ def maximize(
     [1, 2]
     """
     if optimizer not in _OPTIMIZERS:
-        raise InputError(f"there is no optimizer {optimizer!r}{did_you_mean(optimizer, _OPTIMIZERS)}")
+        raise InputError(
+            f"there is no optimizer {optimizer!r}{did_you_mean(optimizer, _OPTIMIZERS)}"
+        )
     pool = _pool(f, candidates)
     if isinstance(k, bool) or not isinstance(k, int | np.integer):
         raise InputError(f"k must be a whole number; got {k!r}")
     if k < 0:
         raise InputError(f"k must not be negative; got {k}")
     if k > len(pool):
-        raise InputError(f"cannot pick k = {k} of {len(pool)} candidates; ask for at most {len(pool)}")
+        raise InputError(
+            f"cannot pick k = {k} of {len(pool)} candidates; ask for at most {len(pool)}"
+        )
     if optimizer == "lazy" and not f.submodular:
         raise InputError(
-            f"{type(f).__name__} is not submodular, so an old gain is no upper bound and lazy greedy "
-            "may miss the best pick; use optimizer='naive' or 'auto'"
+            f"{type(f).__name__} is not submodular, so an old gain is no upper bound and lazy "
+            "greedy may miss the best pick; use optimizer='naive' or 'auto'"
         )
     f.check_maximizable()
     if optimizer == "auto":
@@ -123,7 +127,11 @@ def _lazy(f: SetFunction, k: int, pool: Tensor) -> Selection:
         if step > 0:
             fresh_C = torch.zeros(len(pool), dtype=torch.bool, device=pool.device)
             while True:
-                top = bound_C[fresh_C].max() if bool(fresh_C.any()) else bound_C.new_tensor(-torch.inf)
+                top = (
+                    bound_C[fresh_C].max()
+                    if bool(fresh_C.any())
+                    else bound_C.new_tensor(-torch.inf)
+                )
                 slack = TIE * max(abs(float(top)), f.gain_unit) if bool(fresh_C.any()) else 0.0
                 open_C = (~fresh_C & (bound_C >= top - slack)).nonzero().flatten()
                 if len(open_C) == 0:
