@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 import torch
@@ -55,9 +57,8 @@ def test_every_batch_is_full_and_every_triplet_fits_its_labels(pairs, mined):
         assert len(drawn.rows_B) == 48
         assert set(drawn.rows_B.tolist()) <= set(rows.tolist())
         for triplet in drawn.triplets:
-            a, p, n = (
-                drawn.rows_B[x] for x in (triplet.anchors, triplet.positives, triplet.negatives)
-            )
+            sets = (triplet.anchors, triplet.positives, triplet.negatives)
+            a, p, n = (drawn.rows_B[x] for x in sets)
             assert bool(((t[a] == triplet.target) & (s[a] == triplet.sensitive)).all())
             assert bool(((t[p] == triplet.target) & (s[p] != triplet.sensitive)).all())
             assert bool(((t[n] != triplet.target) & (s[n] == triplet.sensitive)).all())
@@ -72,7 +73,7 @@ def test_with_all_pairs_every_cell_is_the_anchors_once_and_cells_are_equal():
 
 
 def test_more_classes_and_groups_share_a_batch():
-    plan, t, s, _ = make(batch=54, classes=3, groups=3, ground=1.0)
+    plan, *_ = make(batch=54, classes=3, groups=3, ground=1.0)
     drawn = plan.draw(0, 0, Eye())
     assert len(drawn.triplets) == 9 and len(drawn.rows_B) == 54
 
@@ -84,7 +85,7 @@ def test_the_ground_set_is_a_fifth_and_disjoint_from_the_one_before():
         plan.draw(epoch, epoch * plan.steps_per_epoch, Eye())
         sets.append(set(plan.ground.tolist()))
     assert all(len(x) == 108 for x in sets)
-    assert all(not (a & b) for a, b in zip(sets, sets[1:], strict=False))
+    assert all(not (a & b) for a, b in pairwise(sets))
     literal, *_ = make(ground_shrinks=True)
     sizes = []
     for epoch in range(3):

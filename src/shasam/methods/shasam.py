@@ -46,7 +46,7 @@ class ShasamConfig(TwoStageConfig):
 class Shasam(TwoStage):
     """weight · mean over pairs (i, j) of I_f(A_ij; N_ij | P_ij) + companion · CE(t, linear(h)).
 
-    paper: the set objective alone, one pair a batch, stage 2 on batches as they come. Here all pairs
+    paper: the set objective alone, one pair a batch, stage 2 on natural batches. Here all pairs
     share a batch (Eq. 3), the objective is mended (losses/combinatorial.py), a linear companion on
     the encoder speeds it off the plateau, and stage 2 sees the cells equally often; docs/paper.md
     says why, docs/results.md what each of these is worth.

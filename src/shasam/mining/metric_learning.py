@@ -25,7 +25,8 @@ def pair_tuple(triplet: Triplet) -> tuple[Tensor, Tensor, Tensor, Tensor]:
 class TupleMiner:
     """A miner to call as theirs: ``miner(embeddings, targets, groups)`` -> index tuple for a loss.
 
-    >>> # loss = loss_function(embeddings, targets, TupleMiner(ShasamMiner(), k=16)(embeddings, targets, groups))
+    mine = TupleMiner(ShasamMiner(), k=16)
+    loss = loss_function(embeddings, targets, mine(embeddings, targets, groups))
     """
 
     def __init__(self, miner: Miner, k: int = 16, pairs: bool = True, seed: int = 0) -> None:

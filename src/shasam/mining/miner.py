@@ -54,8 +54,8 @@ class Miner:
         """
         if len(z_ND) != len(t_N) or len(t_N) != len(s_N):
             raise InputError(
-                f"embeddings, targets and groups must have one row each per image; got {len(z_ND)}, "
-                f"{len(t_N)} and {len(s_N)}"
+                "embeddings, targets and groups must have one row each per image; got "
+                f"{len(z_ND)}, {len(t_N)} and {len(s_N)}"
             )
         if k < 1:
             raise InputError(f"k must be at least 1; got {k}")
@@ -67,8 +67,8 @@ class Miner:
         if pools.smallest < need:
             raise InputError(
                 f"target {pair[0]} and group {pair[1]} have {len(pools.anchors)} anchors, "
-                f"{len(pools.positives)} positives and {len(pools.negatives)} negatives, but {need} of "
-                "each are needed; lower k, or use small_pool='repeat' or 'shrink'"
+                f"{len(pools.positives)} positives and {len(pools.negatives)} negatives, but {need} "
+                "of each are needed; lower k, or use small_pool='repeat' or 'shrink'"
             )
         return Triplet(*self._sets(z_ND, pools, k, small_pool, generator), *pair, t_N, s_N)
 

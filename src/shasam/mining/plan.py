@@ -10,14 +10,16 @@ from collections.abc import Mapping
 from typing import Literal
 
 import torch
+import torch.nn.functional as F
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
 from shasam.data.batches import Draw, Embed, keyed_generator
 from shasam.errors import DataError
 from shasam.mining.bank import EmbeddingBank, Refresh
+from shasam.mining.explain import explain
 from shasam.mining.miner import Mined, Miner
-from shasam.mining.pools import PairSampling, draw_pair, feasible_pairs
+from shasam.mining.pools import PairSampling, draw_pair, feasible_pairs, pools_of
 from shasam.mining.random import RandomMiner
 from shasam.mining.shasam import AnchorRule, NegativeRule, PositiveRule, ShasamMiner
 from shasam.types import Triplet
@@ -83,7 +85,8 @@ class MinedPlan:
         if self.k < 1:
             raise DataError(
                 f"a batch of {batch_size} images cannot hold anchors, positives and negatives of "
-                f"{len(self.pairs)} pairs; use a batch of at least {sharing} images or pairs = 'one'"
+                f"{len(self.pairs)} pairs; use a batch of at least {sharing} images or "
+                "pairs = 'one'"
             )
         self.size = max(sharing * self.k, int(config.ground * len(self.rows)))
         self.steps_per_epoch = max(1, self.size // batch_size)
@@ -116,6 +119,31 @@ class MinedPlan:
         else:
             triplets = tuple(self._pooled(pair, rows_B) for pair in pairs)
         return Draw(rows_B, triplets)
+
+    def notes(self, step: int, embed: Embed) -> list[dict[str, object]]:
+        """At four places of the stage: what full hardness picks, and random beside it.
+
+        For the record alone: the pools are drawn by a key of their own and no cursor moves.
+        """
+        if step not in {round(share * self.total_steps) - 1 for share in (0.25, 0.5, 0.75, 1.0)}:
+            return []
+        made = []
+        for number, pair in enumerate(self.pairs):
+            pools = pools_of(self.t_N[self.ground], self.s_N[self.ground], *pair)
+            rng = keyed_generator(self.seed, 3, step, number)
+            sides: dict[str, list[Tensor]] = {"pool": [], "random": []}
+            for rows in (pools.anchors, pools.positives, pools.negatives):
+                order = self.ground[rows[torch.from_numpy(rng.permutation(len(rows)))]]
+                sides["pool"].append(order[: 8 * self.k])
+                sides["random"].append(order[: self.k])
+            sizes = [len(pool) for pool in sides["pool"]]
+            if min(sizes) == 0:
+                continue
+            z = F.normalize(embed(torch.cat(sides["pool"])).float(), dim=1).cpu().split(sizes)
+            generator = torch.Generator().manual_seed(self._key(4, step))
+            mined = self.miner.pick(*z, min(self.k, *sizes), generator)
+            made.append(explain(step, pair, sides, z, mined))
+        return made
 
     def growth(self, step: int) -> float:
         """Candidates per pick: 1 (random) until the start, then growing to ``pool``."""

@@ -49,7 +49,8 @@ def read_embeddings(path: Path) -> Tensor:
         raise InputError(f"{path} is not a .npy, .npz or .parquet file of embeddings")
     if array.ndim != 2 or not np.issubdtype(array.dtype, np.number):
         raise InputError(
-            f"{path} must hold one row of numbers per image; it has shape {array.shape}, type {array.dtype}"
+            f"{path} must hold one row of numbers per image; it has shape {array.shape} and "
+            f"type {array.dtype}"
         )
     return torch.from_numpy(np.ascontiguousarray(array, dtype=np.float32))
 
@@ -92,7 +93,8 @@ def mine_table(
     text = read_labels(labels, [target, sensitive])
     if len(text[target]) != len(z_ND):
         raise InputError(
-            f"{labels} has {len(text[target])} rows and {embeddings} has {len(z_ND)}; they must match"
+            f"{labels} has {len(text[target])} rows and {embeddings} has {len(z_ND)}; "
+            "they must match"
         )
     t_N = torch.from_numpy(np.unique(text[target], return_inverse=True)[1].astype(np.int64))
     s_N = torch.from_numpy(np.unique(text[sensitive], return_inverse=True)[1].astype(np.int64))
