@@ -67,8 +67,8 @@ class Miner:
         if pools.smallest < need:
             raise InputError(
                 f"target {pair[0]} and group {pair[1]} have {len(pools.anchors)} anchors, "
-                f"{len(pools.positives)} positives and {len(pools.negatives)} negatives, but {need} "
-                "of each are needed; lower k, or use small_pool='repeat' or 'shrink'"
+                f"{len(pools.positives)} positives and {len(pools.negatives)} negatives, but "
+                f"{need} of each are needed; lower k, or use small_pool='repeat' or 'shrink'"
             )
         return Triplet(*self._sets(z_ND, pools, k, small_pool, generator), *pair, t_N, s_N)
 

@@ -1,0 +1,82 @@
+"""The house: imports go one way, nothing unsafe is called, import stays light."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SRC = Path(__file__).parent.parent / "src" / "shasam"
+FLOOR = {"types", "errors", "registry", "__init__"}
+# room -> the rooms it may import; the floor is open to all
+DOORS = {
+    "submodular": set(),
+    "metrics": set(),
+    "data": set(),
+    "models": set(),
+    "losses": {"submodular"},
+    "mining": {"submodular", "data"},
+    "methods": {"losses", "mining", "models", "data", "metrics"},
+    "training": {"methods", "models", "data", "metrics"},
+    "report": {"metrics"},
+    "runs": {"training", "methods", "models", "data", "metrics", "config"},
+    "config": {"data", "models", "methods", "training"},
+    "testing": {"submodular", "mining", "methods", "models", "data", "losses", "training"},
+    "commands": {"*"},
+    "cli": {"*"},
+}
+
+
+def imported_rooms(path: Path) -> set[str]:
+    rooms = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        names = []
+        if isinstance(node, ast.ImportFrom) and node.module:
+            names = [node.module]
+            if node.module == "shasam":
+                names = [f"shasam.{alias.name}" for alias in node.names]
+        elif isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        for name in names:
+            if name.startswith("shasam."):
+                rooms.add(name.split(".")[1])
+    return rooms
+
+
+def files() -> list[Path]:
+    return sorted(SRC.rglob("*.py"))
+
+
+@pytest.mark.parametrize("path", files(), ids=lambda p: str(p.relative_to(SRC)))
+def test_imports_go_one_way(path):
+    room = path.relative_to(SRC).parts[0].removesuffix(".py")
+    if room in FLOOR:
+        assert imported_rooms(path) <= FLOOR
+        return
+    allowed = DOORS[room]
+    if "*" not in allowed:
+        assert imported_rooms(path) - FLOOR - {room} <= allowed
+
+
+@pytest.mark.parametrize("path", files(), ids=lambda p: str(p.relative_to(SRC)))
+def test_nothing_unsafe_is_called(path):
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            names = [a.name for a in node.names] + [getattr(node, "module", "") or ""]
+            assert not {"pickle", "dill", "cloudpickle", "marshal", "shelve"} & set(names)
+        if isinstance(node, ast.Call):
+            called = ast.unparse(node.func)
+            assert called not in {"eval", "exec", "torch.load", "yaml.load", "os.system"}
+            assert not any(k.arg == "shell" for k in node.keywords)
+            for keyword in node.keywords:
+                if keyword.arg == "allow_pickle":
+                    assert ast.unparse(keyword.value) == "False"
+
+
+@pytest.mark.parametrize("module", ["shasam", "shasam.metrics", "shasam.report", "shasam.cli"])
+def test_light_modules_do_not_import_torch(module):
+    code = f"import sys, {module}; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
