@@ -13,6 +13,7 @@ from shasam.training.log import read_log
 
 SMALL = {"data": {"size": 16}, "train": {"steps": 9, "classify": {"epochs": 3}}}
 CASES = {
+    "mined": {"method": "shasam", "options": {"mining": {"start": 0.2, "refresh": "epoch"}}},
     "ce, average and best": {
         "method": "ce",
         "train": {"steps": 9, "ema": 0.9, "selection": "best"},

@@ -44,7 +44,8 @@ def execute(
     fabric = make_fabric(spec.train, runtime)
     fabric.launch()
     first = fabric.global_rank == 0
-    progress = progress or TrainingProgress(runtime.quiet or not first)
+    progress = progress or TrainingProgress(runtime.quiet)
+    progress.quiet = progress.quiet or not first
     run = RunDirectory(Path(out) / spec.name)
     if run.done:
         progress.say(f"{run.path} is done already")

@@ -101,7 +101,7 @@ class Trainer:
         self.method, self.data, self.spec, self.seed = method, data, spec, seed
         self.image_size, self.fabric = image_size, fabric
         self.first = fabric.global_rank == 0
-        self.directory = directory if self.first else None
+        self.directory = directory
         self.log = log or RunLog(None)
         self.progress = progress or TrainingProgress(self.runtime.quiet or not self.first)
         self.state = State()
@@ -127,6 +127,7 @@ class Trainer:
         checkpoint = None
         if resume and self._folder is not None:
             checkpoint = load_checkpoint(self._folder, lambda t: self.progress.say(t, "yellow"))
+        self.fabric.barrier()  # every process has read before the first one writes
         if checkpoint is not None:
             self._restore(checkpoint)
         stages = self.method.stages()
@@ -171,7 +172,7 @@ class Trainer:
                 self._end_epoch(run, (done - 1) // per_epoch, rate, last)
                 self.state.seconds += time.perf_counter() - clock
                 clock = time.perf_counter()
-            if stop.asked:
+            if self._anybody(stop.asked):
                 self._save(self._tensors(run))
                 self.progress.stop()
                 where = f"step {done} of stage {stage.name}"
@@ -489,7 +490,7 @@ class Trainer:
 
     def _save(self, extra: dict[str, Tensor]) -> None:
         self._saved_at = time.monotonic()
-        if self._folder is None:
+        if self._folder is None or not self.first:
             return
         tensors = {f"model.{k}": v for k, v in self.method.state_dict().items()}
         tensors.update({f"best.{k}": v for k, v in self.best.items()})
@@ -508,6 +509,13 @@ class Trainer:
         self.log.write("resume", stage=name, step=self.state.step)
         self.progress.say(f"resuming at step {self.state.step} of stage {name}")
 
+    def _anybody(self, asked: bool) -> bool:
+        """True on all processes as soon as it is true on one, so that they stop together."""
+        if self.fabric.world_size == 1:
+            return asked
+        flag = torch.tensor(float(asked), device=self.fabric.device)
+        return float(cast("Tensor", self.fabric.all_reduce(flag, reduce_op="sum"))) > 0
+
     def _average_buffers(self) -> None:
         """Running statistics are those of each process; the mean of them is evaluated."""
         if self.fabric.world_size > 1:
@@ -518,7 +526,7 @@ class Trainer:
     def _name_batch(self, error: TrainingError, batch: Batch) -> TrainingError:
         rows = batch.rows_B.tolist()
         ids = self.data.manifest.table.column("id").take(rows).to_pylist()
-        if self.directory is not None:
+        if self.directory is not None and self.first:
             body = {"message": str(error), "rows": rows, "ids": ids}
             write_atomic(self.directory / "bad_batch.json", json.dumps(body, indent=1).encode())
         shown = ", ".join(map(str, ids[:6])) + (f" and {len(ids) - 6} more" if len(ids) > 6 else "")
@@ -533,7 +541,7 @@ class Trainer:
     # -- tensorboard -----------------------------------------------------------------------------
 
     def _open_tensorboard(self) -> Any:
-        if not self.runtime.tensorboard or self.directory is None:
+        if not self.runtime.tensorboard or self.directory is None or not self.first:
             return None
         try:
             from lightning_fabric.loggers import TensorBoardLogger

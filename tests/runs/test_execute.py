@@ -1,0 +1,202 @@
+from __future__ import annotations
+
+import ast
+import json
+import os
+import signal
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import load_file
+from tests.tiny_data import TinyData
+
+import shasam
+from shasam.config import resolve
+from shasam.errors import CheckpointError, DataError, InputError, TrainingError
+from shasam.metrics import evaluate
+from shasam.runs.directory import RunDirectory
+from shasam.runs.execute import execute
+from shasam.runs.load import load
+from shasam.runs.predictions import read_predictions
+from shasam.runs.probe import linear_probe
+from shasam.training.log import read_log
+from shasam.training.runtime import Runtime
+from shasam.training.trainer import Trainer
+
+QUIET = Runtime(device="cpu", quiet=True)
+SMALL = {"data": {"size": 16}, "train": {"steps": 6}}
+
+
+def spec_of(method, **more):
+    return resolve({**SMALL, "method": method, **more}, profile="smoke")
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A finished two-stage run, shared by the tests that only read it."""
+    return execute(
+        spec_of("supcon"), tmp_path_factory.mktemp("runs"), runtime=QUIET, data=TinyData()
+    )
+
+
+def test_a_run_leaves_every_file_of_the_contract(finished):
+    names = {p.name for p in finished.path.iterdir()}
+    assert names >= {
+        "spec.yaml",
+        "manifest.parquet",
+        "log.jsonl",
+        "checkpoints",
+        "model.safetensors",
+        "predictions.parquet",
+        "predictions.encoder.parquet",
+        "predictions.projection.parquet",
+        "predictions.val.parquet",
+        "metrics.json",
+        "embedding.parquet",
+        "provenance.json",
+        "DONE",
+    }
+    assert not [n for n in names if n.endswith(".tmp")]
+    metadata = pq.read_schema(finished.file("predictions.parquet")).metadata
+    assert json.loads(metadata[b"target_names"]) == ["standing", "lying"]
+    assert metadata[b"sha256"].decode() == TinyData().manifest.sha256
+    table = pq.read_table(finished.file("embedding.parquet"))
+    assert table.column_names == ["id", "x", "y", "target", "sensitive"]
+
+
+def test_every_metric_can_be_computed_again_from_the_predictions(finished):
+    p = read_predictions(finished.file("predictions.parquet"))
+    again = evaluate(p.target, p.prediction, p.sensitive, p.scores)
+    for name, entry in finished.metrics()["test"].items():
+        if not name.startswith("ece_") and entry["value"] is not None:
+            assert again[name].value == pytest.approx(entry["value"], abs=1e-12)
+    assert finished.metrics()["test"] == finished.metrics()["test.encoder"]
+
+
+def test_provenance_says_what_was_done(finished):
+    provenance = json.loads(finished.file("provenance.json").read_text())
+    assert provenance["images_seen"] == 6 * 48 and provenance["test_opened"] == 1
+    assert provenance["manifest_sha256"] == TinyData().manifest.sha256
+    assert {"shasam", "torch", "numpy"} <= set(provenance["versions"])
+
+
+def test_a_finished_run_is_not_trained_again(finished, monkeypatch):
+    monkeypatch.setattr(Trainer, "fit", lambda self, resume: pytest.fail("trained again"))
+    run = execute(spec_of("supcon"), finished.path.parent, runtime=QUIET, data=TinyData())
+    assert run.path == finished.path
+
+
+def test_a_loaded_model_predicts_what_the_run_predicted(finished):
+    data, model = TinyData(), shasam.load(finished.path)
+    rows = data.rows("test")
+    answer = model.predict(data.images(rows).numpy())
+    stored = read_predictions(finished.file("predictions.parquet"))
+    assert np.array_equal(answer.prediction, stored.prediction)
+    assert np.allclose(answer.scores, stored.scores, atol=1e-6)
+    assert set(answer.labels) <= {"standing", "lying"}
+    channels_last = data.images(rows).permute(0, 2, 3, 1).numpy()
+    assert np.array_equal(model.predict(channels_last).prediction, stored.prediction)
+    assert model.features(data.images(rows).numpy())["projection"].shape == (len(rows), 128)
+
+
+def test_a_loaded_model_reads_files_of_any_size_and_refuses_wrong_arrays(finished, tmp_path):
+    pixels = np.random.default_rng(0).integers(0, 255, (50, 40, 3), dtype=np.uint8)
+    Image.fromarray(pixels).save(tmp_path / "face.png")
+    model = load(finished)
+    assert len(model.predict(tmp_path / "face.png").labels) == 1
+    with pytest.raises(InputError, match="trained on 16 px"):
+        model.predict(np.zeros((1, 3, 20, 20), np.uint8))
+    with pytest.raises(InputError, match="uint8"):
+        model.predict(np.zeros((1, 3, 16, 16), np.float32))
+    with pytest.raises(InputError, match="cannot be read"):
+        model.predict([tmp_path / "nobody.jpg"])
+
+
+def test_methods_that_decide_by_group_ask_for_the_groups(tmp_path):
+    data = TinyData()
+    run = execute(spec_of("posthoc"), tmp_path, runtime=QUIET, data=data)
+    rows = data.rows("test")
+    with pytest.raises(InputError, match="decides by group"):
+        load(run).predict(data.images(rows).numpy())
+    assert len(load(run).predict(data.images(rows).numpy(), data.s_N[rows]).labels) == len(rows)
+
+
+def test_ctrl_c_saves_and_the_run_goes_on_to_the_same_bits(tmp_path, monkeypatch):
+    spec = spec_of("ce")
+    whole = execute(spec, tmp_path / "whole", runtime=QUIET, data=TinyData())
+    original = Trainer._step
+
+    def interrupted(self, run):
+        if self.state.step == 3:
+            os.kill(os.getpid(), signal.SIGINT)
+        return original(self, run)
+
+    monkeypatch.setattr(Trainer, "_step", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        execute(spec, tmp_path / "cut", runtime=QUIET, data=TinyData())
+    monkeypatch.undo()
+    with pytest.raises(TrainingError, match="--resume"):
+        execute(spec, tmp_path / "cut", runtime=QUIET, data=TinyData())
+    cut = execute(spec, tmp_path / "cut", runtime=QUIET, data=TinyData(), resume=True)
+    a, b = (load_file(r.file("model.safetensors")) for r in (whole, cut))
+    assert all(torch.equal(a[k], b[k]) for k in a)
+    assert [e["step"] for e in read_log(cut.file("log.jsonl")) if e["event"] == "resume"] == [4]
+
+
+def test_a_run_does_not_go_on_with_other_data(tmp_path, monkeypatch):
+    spec = spec_of("ce")
+    original = Trainer._end_epoch
+
+    def stop(self, run, epoch, rate, last):
+        if epoch == 1:
+            raise TrainingError("stop here")
+        original(self, run, epoch, rate, last)
+
+    monkeypatch.setattr(Trainer, "_end_epoch", stop)
+    with pytest.raises(TrainingError, match="stop here"):
+        execute(spec, tmp_path, runtime=QUIET, data=TinyData())
+    monkeypatch.undo()
+    with pytest.raises(DataError, match="has changed since the run began"):
+        execute(spec, tmp_path, runtime=QUIET, data=TinyData(bias=0.5), resume=True)
+
+
+def test_two_processes_cannot_work_on_one_run(tmp_path):
+    spec = spec_of("ce")
+    run = RunDirectory(tmp_path / spec.name)
+    run.make()
+    with run.lock(), pytest.raises(TrainingError, match="another process is working"):
+        execute(spec, tmp_path, runtime=QUIET, data=TinyData())
+
+
+def test_a_folder_that_cannot_be_written_is_a_clear_error(tmp_path):
+    (tmp_path / "file").write_text("not a folder")
+    with pytest.raises(CheckpointError, match="choose another with --out"):
+        execute(spec_of("ce"), tmp_path / "file", runtime=QUIET, data=TinyData())
+
+
+def test_the_test_split_has_one_door():
+    source = Path(shasam.__file__).parent
+    doors = []
+    for room in ("training", "runs", "methods", "commands", "mining"):
+        for path in (source / room).rglob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text())):
+                named = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
+                if named and node.func.attr == "rows" and node.args:
+                    first = node.args[0]
+                    if isinstance(first, ast.Constant) and first.value == "test":
+                        doors.append(path.name)
+    assert doors == ["test_split.py"]
+
+
+def test_the_probe_reads_a_group_that_is_there_and_guesses_one_that_is_not():
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 2, 400)
+    noise = torch.from_numpy(rng.normal(size=(400, 8)))
+    told = noise.clone()
+    told[:, 3] += torch.from_numpy(3.0 * y)
+    assert linear_probe(told[:200], y[:200], told[200:], y[200:], 2) > 0.85
+    assert 0.35 < linear_probe(noise[:200], y[:200], noise[200:], y[200:], 2) < 0.65
