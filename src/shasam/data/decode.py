@@ -106,6 +106,8 @@ def _with_pillow(data: bytes, size: int) -> Image.Image:
                 return _to_rgb(ImageOps.exif_transpose(image))
         except BadImage:
             raise
+        except Image.DecompressionBombError as error:
+            raise BadImage(f"more than {MAX_PIXELS // 1_000_000} million pixels") from error
         except Exception as error:  # whatever a broken file makes a decoder raise is its reason
             raise BadImage(_reason(error)) from error
 

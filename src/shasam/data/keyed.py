@@ -40,7 +40,7 @@ def keys(seed: int, *parts: np.ndarray | int) -> np.ndarray:
     """uint64 keys from a seed and integers that broadcast against each other."""
     key = mix(np.asarray([seed % 2**64], dtype=np.uint64))
     for part in parts:
-        step = np.asarray(part).astype(np.uint64) * np.uint64(_GOLDEN) + np.uint64(_GOLDEN)
+        step = np.atleast_1d(part).astype(np.uint64) * np.uint64(_GOLDEN) + np.uint64(_GOLDEN)
         key = mix(key ^ step)
     return key
 

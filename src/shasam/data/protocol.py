@@ -19,6 +19,7 @@ from shasam.data.rules import apply_rule
 from shasam.data.source import Exclusion, Label
 from shasam.errors import DataError
 
+_NOT_DRAWN = "not drawn"
 _SHARES = {"test": 0.2, "val": 0.1}  # of each cell, for split="stratified"
 
 
@@ -73,7 +74,9 @@ class Protocol:
         why.update(duplicates(hashes, ids, t.codes, s.codes, kept))
         kept &= np.array([row not in why for row in range(len(ids))], dtype=bool)
         split, left, said = self._split(table, ids, t.codes, s.codes, kept, t.names, s.names)
-        counts = Counter(left.values())
+        # images that were not drawn are counted; everything else is listed by name
+        why.update({r: reason for r, reason in left.items() if not reason.startswith(_NOT_DRAWN)})
+        counts = Counter(reason for reason in left.values() if reason.startswith(_NOT_DRAWN))
         said += [f"{count} images {reason}" for reason, count in sorted(counts.items())]
         out += [Exclusion(ids[row], reason) for row, reason in sorted(why.items())]
         rows = np.flatnonzero(np.array([name in SPLITS for name in split]))
@@ -186,7 +189,7 @@ class Protocol:
                     quota[cell[row]] -= 1
                 else:
                     split[row] = ""
-                    left[row] = "not drawn: its cell is full"
+                    left[row] = f"{_NOT_DRAWN}: their cell is full"
         return split, left, said
 
 
@@ -241,7 +244,7 @@ def _fill(
                         quota[name][cell[r]] -= 1
                         split[r] = name
                     else:
-                        left[r] = f"not drawn: the same person is in {name}, and the cell is full"
+                        left[r] = f"{_NOT_DRAWN}: the same person is in {name}, whose cell is full"
                 break
         else:
             for r in unit:

@@ -124,7 +124,7 @@ class Store:
                 raise DataError(f"{directory} was packed by another version; pack it anew")
             shards = tuple(Shard(**shard) for shard in record["shards"])
             store = cls(directory, int(record["size"]), int(record["shard_rows"]), shards)
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             raise DataError(f"{directory} is not a whole packed store: {error}") from error
         for number, shard in enumerate(shards):
             path = directory / f"shard-{number:05d}.bin"

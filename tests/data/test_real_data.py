@@ -1,0 +1,89 @@
+"""UTKFace and CelebA as they are; run where they are, skipped with a reason where they are not."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.real_data import celeba_root, utkface_root
+
+from shasam.data import DataSpec, make_source, open_data
+from shasam.data.packing import open_store
+from shasam.data.survey import copies
+from shasam.errors import DataError
+from shasam.testing import check_source
+
+pytestmark = [pytest.mark.real_data, pytest.mark.slow]
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    given = os.environ.get("SHASAM_CACHE")
+    return Path(given) if given else tmp_path_factory.mktemp("stores")
+
+
+def utk(cache: Path, **changes: object) -> DataSpec:
+    return DataSpec(name="utkface", root=utkface_root(), store=cache, **changes)  # type: ignore[arg-type]
+
+
+def cel(cache: Path, **changes: object) -> DataSpec:
+    return DataSpec(name="celeba", root=celeba_root(), store=cache, **changes)  # type: ignore[arg-type]
+
+
+def cells(data, split: str) -> list[int]:
+    rows = data.rows(split)
+    return np.bincount(data.t_N[rows] * data.groups + data.s_N[rows]).tolist()
+
+
+def test_utkface_names_and_copies(cache: Path) -> None:
+    source = make_source(utk(cache))
+    assert len(source.listing.excluded) == 3  # the race is missing in three names
+    assert len(source.listing.notes) == 2  # two more are irregular and have their labels
+    found = copies(source, open_store(source, 64))
+    assert (found.redundant, found.groups, found.files) == (390, 375, 765)
+    assert found.conflicting == 531
+
+
+@pytest.mark.parametrize(
+    ("alpha", "train"),
+    [(1, [2900] * 4), (2, [3867, 1933, 1933, 3867]), (3, [4350, 1450, 1450, 4350]),
+     (4, [4583, 1146, 1146, 4583])],
+)  # fmt: skip
+def test_utkface_cells(cache: Path, alpha: float, train: list[int]) -> None:
+    data = open_data(utk(cache, alpha=alpha))
+    assert cells(data, "train") == train
+    assert cells(data, "val") == cells(data, "test") == [400] * 4
+    hashes = data.manifest.table.column("content_hash").to_pylist()
+    assert len(set(hashes)) == len(hashes)
+    said = any("5729 instead of 5800" in note for note in data.manifest.notes)
+    assert said == (alpha == 4)
+
+
+def test_celeba_is_incomplete_and_says_so(cache: Path) -> None:
+    source = make_source(cel(cache))
+    try:
+        source.table()
+    except DataError as error:
+        assert "172599 of 202599 images are missing" in str(error)
+
+
+def test_celeba_settings(cache: Path) -> None:
+    for setting, shape in (("a/m", (2, 2)), ("e&b/m", (4, 2)), ("a/m&y", (2, 4))):
+        data = open_data(cel(cache, setting=setting, allow_missing=True))
+        assert (data.classes, data.groups) == shape
+        hashes = data.manifest.table.column("content_hash").to_pylist()
+        assert len(set(hashes)) == len(hashes)
+
+
+def test_the_manifests_have_the_published_hashes(cache: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "data.md").read_text()
+    assert open_data(utk(cache, alpha=4)).manifest.sha256 in page
+    assert open_data(utk(cache, alpha=2)).manifest.sha256 in page
+    assert open_data(cel(cache, setting="a/m", allow_missing=True)).manifest.sha256 in page
+
+
+def test_both_keep_the_contract(cache: Path) -> None:
+    check_source(utk(cache), sample=8)
+    check_source(cel(cache, allow_missing=True), sample=8)
