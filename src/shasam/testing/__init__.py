@@ -10,10 +10,11 @@ _PUBLIC = {
     "Expected": "shasam.testing.methods",
     "MethodReport": "shasam.testing.methods",
     "check_method": "shasam.testing.methods",
+    "check_set_function": "shasam.testing.set_functions",
     "check_source": "shasam.testing.sources",
 }
 
-__all__ = ["Expected", "MethodReport", "check_method", "check_source"]
+__all__ = ["Expected", "MethodReport", "check_method", "check_set_function", "check_source"]
 
 
 def __getattr__(name: str) -> Any:
