@@ -37,6 +37,7 @@ test-all: $(VENV)/.installed-test
 
 bench: $(VENV)/.installed-bench
 	$(BIN)/python -m bench.submodular
+	$(BIN)/python -m bench.training
 	$(BIN)/python -m bench.data
 
 lint: $(VENV)/.installed-lint
