@@ -36,8 +36,8 @@ class FairViT(CE):
     row_wise = False
 
     class Config(CEConfig):
-        supervision: float = Field(1.0, ge=0, json_schema_extra={"weight": "ce"})
-        distance: float = Field(0.1, ge=0, json_schema_extra={"weight": "ce"})
+        supervision: float = Field(1.0, ge=0, json_schema_extra={"weight": None})
+        distance: float = Field(0.1, ge=0, json_schema_extra={"weight": None})
         distance_from: float = Field(1 / 30, ge=0, le=1)  # share of training, published: epoch 2
         refit_every: int = Field(50, ge=1)  # steps between fits of the boundary
         supervised_blocks: int = Field(5, ge=0)  # the last ones; published: 8 to 12

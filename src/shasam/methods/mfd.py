@@ -50,6 +50,7 @@ class MFD(CE):
         )
         if config.teacher is not None:
             self._read_teacher(Path(config.teacher))
+            self.teacher.requires_grad_(False)
 
     def stages(self) -> tuple[Stage, ...]:
         learn = Stage("learn", ("main",), sampling="balanced")

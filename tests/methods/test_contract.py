@@ -1,0 +1,57 @@
+"""Every method keeps the contract; every broken variant of one is found out."""
+
+from __future__ import annotations
+
+import pytest
+from tests.methods.cases import CASES
+
+from shasam.errors import ContractError
+from shasam.models import ResNet18, ViT
+from shasam.registry import lookup, names
+from shasam.testing import check_method
+
+
+@pytest.mark.parametrize("name", sorted(CASES))
+def test_method_keeps_the_contract(name: str) -> None:
+    report = check_method(lookup("method", name), **CASES[name])
+    # what is left out is left out for a reason that holds: no weights to switch off
+    assert {"objective", "overfits", "saved and loaded", "predictions"} <= set(report.checked)
+
+
+def test_every_method_of_the_paper_is_registered() -> None:
+    wanted = "ce balanced grl lnl fdvae mfd supcon fscl fscl+ tadet tadet-mmd fairvit reweight"
+    assert {*wanted.split(), "groupdro", "posthoc"} <= set(names("method"))
+
+
+@pytest.mark.parametrize("name", sorted(CASES))
+def test_more_classes_and_groups(name: str) -> None:
+    case = {k: v for k, v in CASES[name].items() if k == "config"}
+    report = check_method(lookup("method", name), classes=3, groups=4, overfit=False, **case)
+    assert "finite at the edges" in report.checked
+
+
+@pytest.mark.parametrize("name", ["ce", "grl", "lnl", "mfd", "supcon", "fscl", "fscl+", "groupdro"])
+def test_methods_without_a_vit_of_their_own_take_one(name: str) -> None:
+    method = lookup("method", name)
+    report = check_method(method, encoder=lambda: ViT("tiny", 32, 16, depth=2), overfit=False)
+    assert "deterministic" in report.checked
+
+
+def test_a_cifar_stem_works_too() -> None:
+    method = lookup("method", "lnl")
+    report = check_method(method, encoder=lambda: ResNet18("cifar", 4, None), overfit=False)
+    assert "predictions" in report.checked
+
+
+@pytest.mark.parametrize("name", ["tadet", "tadet-mmd", "fairvit"])
+def test_vit_methods_refuse_a_resnet_with_advice(name: str) -> None:
+    method = lookup("method", name)
+    with pytest.raises(Exception, match=r"model\.encoder to vit"):
+        method(method.Config(), ResNet18("imagenet", 4, 8), 2, 2)
+
+
+def test_a_broken_method_is_named_with_its_promise() -> None:
+    ce = lookup("method", "ce")
+    broken = type("Broken", (ce,), {"summary": ""})
+    with pytest.raises(ContractError, match="Broken: description: `summary`"):
+        check_method(broken)
