@@ -14,7 +14,7 @@ import numpy as np
 from shasam.data.canvas import Canvas, Colour, Plane, Window
 from shasam.data.keyed import keys, uniform
 
-VERSION = 3  # a change of this number is a change of every picture
+VERSION = 4  # a change of this number is a change of every picture
 ATTRIBUTES = ("smile", "glasses", "beard", "long_hair", "hat", "dark_skin", "old")
 _CHUNK = 16  # faces drawn at once: what fits in a CPU cache at 64 px
 _DRAWS = 96
@@ -272,9 +272,9 @@ class _Sitter:
         open_mouth = open_mouth * np.clip(opening * 60, 0, 1)
         w.paint(open_mouth, (_F(0.22), _F(0.07), _F(0.07)))
         teeth = np.maximum(bend - gap * 0.62, -bend - gap * 0.16)
-        w.paint(
-            w.cover(np.maximum(teeth, edge + 0.015)) * open_mouth, (_F(0.95), _F(0.94), _F(0.9))
-        )
+        ivory = 0.96 - 0.16 * self.a["dark_skin"]
+        shown = w.cover(np.maximum(teeth, edge + 0.015)) * open_mouth
+        w.paint(shown, (ivory, ivory * 0.99, ivory * 0.95))
         line = np.maximum(np.abs(bend) - 0.011, edge)
         w.paint(w.cover(line) * np.clip(1 - opening * 25, 0, 1), self.dark(0.36))
         # corners, dimples, and the shadow under the lower lip
@@ -286,11 +286,13 @@ class _Sitter:
         w.shade(1 - 0.16 * w.blob(x, y - gap - 0.1, _F(0.13), _F(0.05)))
 
     def _lips(self) -> Colour:
-        red = self.draw_between(0.0, 0.22)
+        # a mouth must stand out as well on light skin as on dark, or the groups would differ in
+        # how hard they are and not only in how often they smile
+        red, light = self.draw_between(0.0, 0.22), 1 - self.a["dark_skin"]
         return [
-            np.clip(self.skin[0] * 0.84 + 0.10 * (0.5 + red), 0, 1),
-            self.skin[1] * (0.66 - 0.5 * red) + 0.02,
-            self.skin[2] * (0.72 - 0.5 * red) + 0.03,
+            np.clip(self.skin[0] * (0.84 - 0.06 * light) + 0.10 * (0.5 + red), 0, 1),
+            self.skin[1] * (0.66 - 0.16 * light - 0.5 * red) + 0.02,
+            self.skin[2] * (0.72 - 0.16 * light - 0.5 * red) + 0.03,
         ]
 
     # ---------------------------------------------------------------- what is added to it
