@@ -111,7 +111,20 @@ def test_two_stages_train_the_encoder_then_only_the_classifiers():
 def test_both_features_get_predictions_and_the_primary_comes_first(primary):
     method = make(PullApart, primary_features=primary).eval()
     scores = method.logits(torch.randn(3, 3, 16, 16))
-    assert set(scores) == {"encoder", "projection"} and next(iter(scores)) == primary
+    kinds = {"encoder", "projection", "encoder-balanced", "projection-balanced"}
+    assert set(scores) == kinds and next(iter(scores)) == primary
+
+
+@pytest.mark.parametrize("own,other", [("natural", "balanced"), ("balanced", "natural")])
+def test_reweighting_turns_one_way_of_drawing_cells_into_the_other(own, other):
+    method = make(PullApart, stage2_sampling=own)
+    t = torch.tensor([0] * 70 + [1] * 30)
+    s = torch.tensor([0] * 60 + [1] * 10 + [0] * 5 + [1] * 25)
+    stage = method.stages()[1]
+    method.batch_plan(stage, t, s, torch.arange(100), 20, 0, 5)
+    drawn = torch.tensor([[0.60, 0.10], [0.05, 0.25]])  # share of each cell as they come
+    shares = {"natural": drawn, "balanced": torch.full((2, 2), 0.25)}
+    torch.testing.assert_close(shares[own] * method.reweight_CG, shares[other])
 
 
 def test_augmented_second_stage_leaves_the_frozen_statistics_alone():

@@ -1,7 +1,12 @@
 """Contrastive methods: learn an encoder and a projection, then classify with both frozen.
 
-Stage "learn" moves encoder and projection head; stage "classify" trains one classifier on each
-kind of feature with cross-entropy. SupCon, FSCL and SHaSaM inherit this and write ``learn``.
+Stage "learn" moves encoder and projection head; stage "classify" trains classifiers on each kind
+of feature with cross-entropy. SupCon, FSCL and SHaSaM inherit this and write ``learn``.
+
+How often stage 2 sees each (target, group) cell decides as much as the features do, so both ways
+are always trained: ``encoder`` and ``projection`` on batches as ``stage2_sampling`` says, and beside
+them ``encoder-balanced`` or ``encoder-natural`` (and so for the projection), whose cells are
+re-weighted to the other way. They share no parameter: each is trained as if it were alone.
 """
 
 from __future__ import annotations
@@ -14,6 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from shasam.data.batches import BatchPlan
 from shasam.methods.base import Method, MethodConfig, Stage
 from shasam.models import Classifier, ProjectionHead
 from shasam.types import Batch, Losses
@@ -28,6 +34,7 @@ class TwoStageConfig(MethodConfig):
     classifier_hidden: int | None = 256  # null: a linear classifier
     # which features the method's own predictions come from; both are always evaluated
     primary_features: Literal["encoder", "projection"] = "encoder"
+    # how often the method's own classifier sees each cell; the other way is evaluated beside it
     stage2_sampling: Literal["natural", "balanced"] = "natural"
     stage2_augment: bool = False  # False: features are computed once, stage 2 takes seconds
 
@@ -37,6 +44,7 @@ class TwoStage(Method):
 
     Config = TwoStageConfig
     config: TwoStageConfig
+    reweight_CG: Tensor
 
     def __init__(
         self, config: TwoStageConfig, encoder: nn.Module, classes: int, groups: int
@@ -46,13 +54,15 @@ class TwoStage(Method):
         self.projection = ProjectionHead(
             inside, config.projection_hidden, config.projection_dim, config.projection_batch_norm
         )
-        hidden = config.classifier_hidden
-        self.classifiers = nn.ModuleDict(
-            {
-                "encoder": Classifier(inside, hidden, classes, standardise=True),
-                "projection": Classifier(config.projection_dim, hidden, classes, standardise=True),
-            }
-        )
+        self.other = "natural" if config.stage2_sampling == "balanced" else "balanced"
+        self.classifiers = nn.ModuleDict()
+        for kind, width in (("encoder", inside), ("projection", config.projection_dim)):
+            for name in (kind, f"{kind}-{self.other}"):
+                self.classifiers[name] = Classifier(
+                    width, config.classifier_hidden, classes, standardise=True
+                )
+        # what a row of a cell weighs for the classifiers of the other way; set with the batch plan
+        self.register_buffer("reweight_CG", torch.ones(classes, groups), persistent=False)
 
     def learn_stage(self) -> Stage:
         """Two views of each image, in batches as they come."""
@@ -76,6 +86,25 @@ class TwoStage(Method):
             "classifier": list(self.classifiers.parameters()),
         }
 
+    def batch_plan(
+        self,
+        stage: Stage,
+        t_N: Tensor,
+        s_N: Tensor,
+        rows: Tensor,
+        batch_size: int,
+        seed: int,
+        steps_per_epoch: int,
+    ) -> BatchPlan:
+        if stage.name == "classify":
+            cells = t_N[rows] * self.groups + s_N[rows]
+            count_CG = torch.bincount(cells.cpu(), minlength=self.classes * self.groups).float()
+            share_CG = count_CG.view(self.classes, self.groups) / len(rows)
+            equal = share_CG.count_nonzero().clamp_min(1).reciprocal()
+            ratio_CG = share_CG / equal if self.other == "natural" else equal / share_CG
+            self.reweight_CG.copy_(torch.where(share_CG > 0, ratio_CG, torch.zeros(())))
+        return super().batch_plan(stage, t_N, s_N, rows, batch_size, seed, steps_per_epoch)
+
     def steps(self, batch: Batch, stage: str) -> Iterator[tuple[str, Losses]]:
         if stage == "learn":
             z = self.features(batch.images)["projection"]
@@ -86,11 +115,11 @@ class TwoStage(Method):
         if not features:
             with torch.no_grad():
                 features = self.features(batch.images)
-        # the classifiers share no parameter, so the sum trains each as if it were alone
-        parts = {
-            kind: F.cross_entropy(scores, batch.t_VB)
-            for kind, scores in self.classify(features).items()
-        }
+        weight_B = self.reweight_CG[batch.t_VB, batch.s_VB]
+        parts = {}
+        for kind, scores in self.classify(features).items():
+            loss_B = F.cross_entropy(scores, batch.t_VB, reduction="none")
+            parts[kind] = (loss_B * weight_B if "-" in kind else loss_B).mean()
         total = torch.stack(list(parts.values())).sum()
         yield "classifier", Losses(total, {kind: loss.detach() for kind, loss in parts.items()})
 
@@ -103,7 +132,7 @@ class TwoStage(Method):
     def classify(self, features: Mapping[str, Tensor]) -> dict[str, Tensor]:
         first = self.config.primary_features
         kinds = sorted(self.classifiers, key=lambda kind: kind != first)
-        return {kind: self.classifiers[kind](features[kind]) for kind in kinds}
+        return {kind: self.classifiers[kind](features[kind.split("-")[0]]) for kind in kinds}
 
     def logits(self, images: Tensor) -> dict[str, Tensor]:
         return self.classify(self.features(images))
