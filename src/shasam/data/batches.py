@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -29,25 +28,33 @@ class Draw:
     triplets: tuple[Triplet, ...] = ()
 
 
-@runtime_checkable
-class BatchPlan(Protocol):
-    """What the trainer asks of a plan. ``step`` counts from the start of the stage.
-
-    A plan may also have ``counters() -> dict[str, float]``, which the log then shows every epoch.
-    """
+class BatchPlan:
+    """Base of all plans. ``step`` counts from the start of the stage."""
 
     steps_per_epoch: int
-    total_steps: int  # of the stage, set by the trainer: schedules are shares of it
+    total_steps: int = 0  # of the stage, set by the trainer: schedules are shares of it
 
-    def draw(self, epoch: int, step: int, embed: Embed) -> Draw: ...
+    def draw(self, epoch: int, step: int, embed: Embed) -> Draw:
+        """The rows of a step."""
+        raise NotImplementedError
 
     def observe(self, rows_B: Tensor, z: Tensor) -> None:
         """See the embeddings (V*B, D) of the step that has just been taken."""
-        ...
 
-    def state(self) -> dict[str, Tensor]: ...
+    def counters(self) -> dict[str, float]:
+        """Numbers for the log, every epoch."""
+        return {}
 
-    def load_state(self, state: Mapping[str, Tensor]) -> None: ...
+    def notes(self, step: int, embed: Embed) -> list[dict[str, object]]:
+        """Lines of the kind ``mining`` for the log: what a page shows of this step."""
+        return []
+
+    def state(self) -> dict[str, Tensor]:
+        """What a resumed run cannot make again."""
+        return {}
+
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        """Restore what ``state`` gave."""
 
 
 def keyed_generator(*key: int) -> np.random.Generator:
@@ -55,12 +62,8 @@ def keyed_generator(*key: int) -> np.random.Generator:
     return np.random.default_rng(np.random.SeedSequence([int(k) for k in key]))
 
 
-class NaturalPlan:
+class NaturalPlan(BatchPlan):
     """A fresh permutation of the rows every epoch; what does not fill a batch is left out."""
-
-    total_steps = 0
-
-    total_steps = 0
 
     def __init__(
         self, rows: Tensor, batch_size: int, seed: int, steps_per_epoch: int | None = None
@@ -84,26 +87,13 @@ class NaturalPlan:
         start = place * self.batch_size
         return Draw(self._order[1][start : start + self.batch_size])
 
-    def observe(self, rows_B: Tensor, z: Tensor) -> None:
-        """Nothing to learn."""
 
-    def state(self) -> dict[str, Tensor]:
-        return {}
-
-    def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """Nothing to restore."""
-
-
-class BalancedPlan:
+class BalancedPlan(BatchPlan):
     """Equal counts of every (target, group) cell; each cell's permutation is cycled.
 
     Where the batch size is no multiple of the number of cells, the cells that get one image more
     rotate from step to step.
     """
-
-    total_steps = 0
-
-    total_steps = 0
 
     def __init__(
         self,
@@ -151,12 +141,3 @@ class BalancedPlan:
             self._orders.pop((cell, number - 2), None)
             self._orders[cell, number] = rows[torch.from_numpy(order)]
         return self._orders[cell, number][place]
-
-    def observe(self, rows_B: Tensor, z: Tensor) -> None:
-        """Nothing to learn."""
-
-    def state(self) -> dict[str, Tensor]:
-        return {}
-
-    def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """Nothing to restore."""
