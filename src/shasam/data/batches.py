@@ -118,11 +118,10 @@ class BalancedPlan(BatchPlan):
         self._orders: dict[tuple[int, int], Tensor] = {}
 
     def draw(self, epoch: int, step: int, embed: Embed) -> Draw:
-        number = len(self.cells)
         parts = []
-        for cell in range(number):
+        for cell in range(len(self.cells)):
             first, last = self._drawn(cell, step), self._drawn(cell, step + 1)
-            parts.append(torch.stack([self._member(cell, k) for k in range(first, last)]))
+            parts += self._members(cell, first, last)
         return Draw(torch.cat(parts))
 
     def _drawn(self, cell: int, step: int) -> int:
@@ -132,12 +131,16 @@ class BalancedPlan(BatchPlan):
         # step r gives its extras to the cells r*extra, r*extra + 1, ... (mod number)
         return step * base + (step * extra - cell + number - 1) // number
 
-    def _member(self, cell: int, k: int) -> Tensor:
-        """The k-th image of a cell, counted over all passes through it."""
-        rows = self.cells[cell]
-        number, place = divmod(k, len(rows))
-        if (cell, number) not in self._orders:
-            order = keyed_generator(self.seed, cell, number).permutation(len(rows))
-            self._orders.pop((cell, number - 2), None)
-            self._orders[cell, number] = rows[torch.from_numpy(order)]
-        return self._orders[cell, number][place]
+    def _members(self, cell: int, first: int, last: int) -> list[Tensor]:
+        """The images number first..last-1 of a cell, counted over all passes through it."""
+        rows, parts = self.cells[cell], []
+        while first < last:
+            number, place = divmod(first, len(rows))
+            if (cell, number) not in self._orders:
+                order = keyed_generator(self.seed, cell, number).permutation(len(rows))
+                self._orders.pop((cell, number - 2), None)
+                self._orders[cell, number] = rows[torch.from_numpy(order)]
+            part = self._orders[cell, number][place : place + last - first]
+            parts.append(part)
+            first += len(part)
+        return parts

@@ -4,8 +4,8 @@ Stage "learn" moves encoder and projection head; stage "classify" trains classif
 of feature with cross-entropy. SupCon, FSCL and SHaSaM inherit this and write ``learn``.
 
 How often stage 2 sees each (target, group) cell decides as much as the features do, so both ways
-are always trained: ``encoder`` and ``projection`` on batches as ``stage2_sampling`` says, and beside
-them ``encoder-balanced`` or ``encoder-natural`` (and so for the projection), whose cells are
+are always trained: ``encoder`` and ``projection`` on batches as ``stage2_sampling`` says, beside
+them ``encoder-balanced`` or ``encoder-natural`` (likewise for the projection), whose cells are
 re-weighted to the other way. They share no parameter: each is trained as if it were alone.
 """
 

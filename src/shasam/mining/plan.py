@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
-from shasam.data.batches import Draw, Embed, keyed_generator
+from shasam.data.batches import BatchPlan, Draw, Embed, keyed_generator
 from shasam.errors import DataError
 from shasam.mining.bank import EmbeddingBank, Refresh
 from shasam.mining.explain import explain
@@ -59,7 +59,7 @@ class MiningConfig(BaseModel):
         return str(getattr(self, role))
 
 
-class MinedPlan:
+class MinedPlan(BatchPlan):
     """Batches of ``batch_size`` images with their triplets.
 
     pairs = "one": k = batch/3 anchors, positives and negatives of one pair (i, j). pairs = "all":
@@ -90,7 +90,6 @@ class MinedPlan:
             )
         self.size = max(sharing * self.k, int(config.ground * len(self.rows)))
         self.steps_per_epoch = max(1, self.size // batch_size)
-        self.total_steps = 0  # set by the trainer; mining starts at a share of it
         self.miner, self.random = config.miner(), RandomMiner()
         self.bank = EmbeddingBank(self.rows, config.refresh)
         self.epoch = -1

@@ -19,6 +19,7 @@ from shasam.methods.base import Method
 from shasam.runs.build import build_method
 from shasam.runs.directory import RunDirectory
 from shasam.runs.evaluate import evaluate_run
+from shasam.runs.mining import mining_record
 from shasam.training.checkpoint import to_bytes
 from shasam.training.evaluation import TrainingData
 from shasam.training.log import RunLog
@@ -75,7 +76,9 @@ def execute(
         progress.say("evaluating on validation and test")
         evaluate_run(run, method, data, fabric, log, "end of training")
         run.write("model.safetensors", to_bytes(method.state_dict()))
-        write_mining(run, method)
+        mined = mining_record(log, data)
+        if mined:
+            run.write_json("mining.json", {"iterations": mined})
         run.write_json(
             "provenance.json", _provenance(spec, data, method, state, fabric, log, started)
         )
@@ -110,13 +113,6 @@ def _train(
         progress=progress,
     )
     return method, trainer.fit(resume=resume)
-
-
-def write_mining(run: RunDirectory, method: Method) -> None:
-    """``mining.json``, for methods that remember what they mined."""
-    record = getattr(method, "mining_record", None)
-    if callable(record):
-        run.write_json("mining.json", record())
 
 
 def _open_data(spec: RunSpec, progress: TrainingProgress) -> TrainingData:

@@ -193,6 +193,8 @@ class Trainer:
         drawn = run.plan.draw(step // run.plan.steps_per_epoch, step, self._embed)
         if stage.sampling == "mined":
             self.state.mine_seconds += time.perf_counter() - started
+        for note in run.plan.notes(step, self._embed):
+            self.log.write("mining", **note)
         batch = self._batch(run, drawn)
         steps = self.method.steps(batch, stage.name)
         total, z = 0.0, None
@@ -354,7 +356,7 @@ class Trainer:
             "lr": learning_rate(run.spec, self.state.step - 1, run.total),
             "images_per_second": rate,
             "mine_fraction": self._mine_fraction() if stage.sampling == "mined" else None,
-            "plan": self._counters(run.plan),
+            "plan": run.plan.counters() or None,
             **meters,
             "val": val,
         }
@@ -461,11 +463,6 @@ class Trainer:
 
     def _add(self, name: str, value: float) -> None:
         self.state.sums[name] = self.state.sums.get(name, 0.0) + value
-
-    @staticmethod
-    def _counters(plan: BatchPlan) -> dict[str, float] | None:
-        counters = getattr(plan, "counters", None)
-        return counters() if callable(counters) else None
 
     def _mine_fraction(self) -> float | None:
         seconds = self.state.learn_seconds
