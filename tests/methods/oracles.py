@@ -184,10 +184,7 @@ def groupdro_oracle(m: Method, b: Batch, stage: str) -> Sequence:
 def two_stage(m: Method, b: Batch) -> list[Tensor]:
     # no plan has been made here, so every cell weighs 1 for the classifiers of the other way too
     return [
-        sum(
-            ce(head(b.features[kind.split("-")[0]]), b.t_B)
-            for kind, head in m.classifiers.items()
-        )
+        sum(ce(head(b.features[kind.split("-")[0]]), b.t_B) for kind, head in m.classifiers.items())
     ]
 
 

@@ -118,7 +118,7 @@ def _has_all_classes(target: Array, group: Array, groups: int, classes: int) -> 
     """Which groups have every class in validation; a warning names the others."""
     counts = np.zeros((groups, classes), dtype=np.int64)
     np.add.at(counts, (group, target), 1)
-    complete = (counts > 0).all(1)
+    complete: Array = np.all(counts > 0, axis=1)
     if not complete.all():
         warnings.warn(
             f"groups {np.flatnonzero(~complete).tolist()} lack a class in the validation split: "

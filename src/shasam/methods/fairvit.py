@@ -58,7 +58,7 @@ class FairViT(CE):
         masks = groups * config.chunks
         self.state = add_masks(encoder, masks)
         self.mask_weights = nn.Parameter(torch.full((masks,), config.weight_start))
-        depth = len(encoder.blocks)
+        depth = len(encoder.blocks)  # type: ignore[arg-type]
         first = max(0, depth - config.supervised_blocks)
         self.taps = tuple(f"blocks.{n}" for n in range(first, depth))
         width = int(encoder.out_dim)  # type: ignore[arg-type]
@@ -85,7 +85,8 @@ class FairViT(CE):
         group_B = batch.s_B * self.config.chunks + chunk_B
         shares_G = torch.bincount(group_B, minlength=len(self.mask_weights)) / len(group_B)
         self.state.weights_G, self.state.shares_G = self.mask_weights, shares_G
-        features_BD, found = self.encoder.forward_taps(batch.images, self.taps)
+        taps = self.encoder.forward_taps
+        features_BD, found = taps(batch.images, self.taps)  # type: ignore[operator]
         self.state.weights_G = self.state.shares_G = self.state.gradient_G = None
         scores_BC = self.classifier(features_BD).float()
         target = F.cross_entropy(scores_BC, batch.t_B)

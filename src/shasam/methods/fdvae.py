@@ -137,7 +137,7 @@ class FDVAE(Method):
         if stage == "classify":
             yield "classifier", self._classifier_losses(batch)
             return
-        mean_BZ, log_variance_BZ = self.encoder.stats(batch.images)
+        mean_BZ, log_variance_BZ = self.encoder.stats(batch.images)  # type: ignore[operator]
         mean_BZ, log_variance_BZ = mean_BZ.float(), log_variance_BZ.float()
         noise_BZ = torch.randn(mean_BZ.shape, dtype=mean_BZ.dtype).to(mean_BZ.device)
         z_BZ = mean_BZ + noise_BZ * (0.5 * log_variance_BZ).exp()

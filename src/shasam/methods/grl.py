@@ -36,7 +36,8 @@ class GRL(CE):
 
     def __init__(self, config: Config, encoder: nn.Module, classes: int, groups: int) -> None:
         super().__init__(config, encoder, classes, groups)
-        self.adversary = Classifier(int(encoder.out_dim), config.hidden, groups)
+        inside = int(encoder.out_dim)  # type: ignore[arg-type]
+        self.adversary = Classifier(inside, config.hidden, groups)
 
     def steps(self, batch: Batch, stage: str) -> Iterator[tuple[str, Losses]]:
         features_BD = self.encoder(batch.images)

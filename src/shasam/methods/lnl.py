@@ -79,7 +79,8 @@ class LNL(CE):
         yield "predictor", Losses(group, {"group": group.detach()})
 
     def _pass(self, images: Tensor) -> tuple[Tensor, Tensor]:
-        features_BD, found = self.encoder.forward_taps(images, (self.tap,))
+        taps = self.encoder.forward_taps
+        features_BD, found = taps(images, (self.tap,))  # type: ignore[operator]
         map_BDHW = found[self.tap]
         if map_BDHW.ndim == 3:  # a ViT's tokens (B, 1 + h*w, D): the patches as a map
             side = int((map_BDHW.shape[1] - 1) ** 0.5)

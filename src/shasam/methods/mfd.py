@@ -78,7 +78,7 @@ class MFD(CE):
         if self.tap is None:
             features_BD = encoder(images)
             return features_BD, features_BD
-        features_BD, found = encoder.forward_taps(images, (self.tap,))
+        features_BD, found = encoder.forward_taps(images, (self.tap,))  # type: ignore[operator]
         return features_BD, found[self.tap].flatten(1)
 
     def _read_teacher(self, path: Path) -> None:

@@ -40,7 +40,8 @@ class QueryMethod(CE):
 
     def _pass(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Cross-entropy of the target, and q (B, D)."""
-        features_BD, found = self.encoder.forward_taps(batch.images, ("query",))
+        taps = self.encoder.forward_taps
+        features_BD, found = taps(batch.images, ("query",))  # type: ignore[operator]
         return F.cross_entropy(self.classifier(features_BD), batch.t_B), found["query"]
 
 
@@ -63,7 +64,7 @@ class TADeT(QueryMethod):
 
     def __init__(self, config: Config, encoder: nn.Module, classes: int, groups: int) -> None:
         super().__init__(config, encoder, classes, groups)
-        self.adversary = Classifier(encoder.out_dim, None, groups)
+        self.adversary = Classifier(int(encoder.out_dim), None, groups)  # type: ignore[arg-type]
 
     def steps(self, batch: Batch, stage: str) -> Iterator[tuple[str, Losses]]:
         target, q_BD = self._pass(batch)

@@ -37,7 +37,7 @@ class _Mask(torch.autograd.Function):
         return 1 + scores_RG @ weights_G
 
     @staticmethod
-    def backward(ctx: Any, grad_R: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+    def backward(ctx: Any, grad_R: Tensor) -> tuple[Tensor, None]:
         scores_RG, weights_G, shares_G = ctx.saved_tensors
         own_G = shares_G * (grad_R @ scores_RG)
         before_G = ctx.state.gradient_G
@@ -54,7 +54,7 @@ class _Scale(torch.autograd.Function):
         return loss.view_as(loss)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         ctx.state.loss_scale = grad.detach().clone()
         return grad, None
 
@@ -69,7 +69,7 @@ def adaptive_mask(scores_RG: Tensor, state: MaskState) -> Tensor:
     # the sum is small against 1: half precision would lose the masks
     with torch.autocast(scores_RG.device.type, enabled=False):
         if state.shares_G is None:
-            return 1 + scores_RG @ state.weights_G
+            return 1 + scores_RG @ state.weights_G  # type: ignore[operator]
         return _Mask.apply(scores_RG, state)
 
 
@@ -111,7 +111,7 @@ class MaskedLinear(nn.Linear):
 def add_masks(vit: nn.Module, groups: int) -> MaskState:
     """Replace qkv, proj, fc1 and fc2 of every block by masked layers; return what they share."""
     state = MaskState()
-    for block in vit.blocks:
+    for block in vit.blocks:  # type: ignore[union-attr]
         attention, mlp = block.attn, block.mlp
         attention.qkv = MaskedLinear.replacing(attention.qkv, groups, state, attention.heads)
         attention.proj = MaskedLinear.replacing(attention.proj, groups, state)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -63,7 +63,7 @@ class Lab:
         noise = torch.randn(count, 3, SIZE, SIZE, generator=g)
         self.images = 0.3 * noise + 0.6 * shift_t[self.t_N] + 0.5 * shift_s[self.s_N]
 
-    def build(self, seed: int = 0, **changes: float) -> Method:
+    def build(self, seed: int = 0, changes: Mapping[str, float] | None = None) -> Method:
         """A fresh method with the weights of a seed, and some settings changed."""
         config = self.config.model_copy(update=changes) if changes else self.config
         torch.manual_seed(seed)

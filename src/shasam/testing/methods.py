@@ -8,7 +8,7 @@ field weighs a part of the loss, and that with all fields so marked at 0 the res
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -21,6 +21,9 @@ from shasam.methods.base import Method, MethodConfig
 from shasam.testing.lab import Lab, optimizers, take_steps, yields
 from shasam.training.modes import check_groups, set_modes
 from shasam.types import Batch, Losses
+
+# what a broken method may raise by accident
+_BROKEN = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 
 
 @dataclass(frozen=True)
@@ -197,8 +200,8 @@ def _weights(lab: Lab) -> dict[str, str | None]:
     return found  # type: ignore[return-value]
 
 
-def _trained(lab: Lab, **changes: float) -> dict[str, Tensor]:
-    method = lab.build(**changes)
+def _trained(lab: Lab, changes: Mapping[str, float] | None = None) -> dict[str, Tensor]:
+    method = lab.build(changes=changes)
     for stage in method.stages():
         take_steps(method, stage, lab.batches(method, stage, 3), optimizers(method, stage))
     return _copy(dict(method.named_parameters()))
@@ -211,7 +214,7 @@ def _parts(lab: Lab) -> str | None:
     start = _copy(dict(lab.build().named_parameters()))
     full = _trained(lab)
     for name in weights:
-        without = _trained(lab, **{name: 0.0})
+        without = _trained(lab, {name: 0.0})
         # the largest change of a parameter, against how far that parameter has moved
         change = max(
             float((full[k] - without[k]).norm() / (full[k] - start[k]).norm().clamp(min=1e-12))
@@ -226,7 +229,7 @@ def _plain(lab: Lab) -> str | None:
     zeros = {name: 0.0 for name, rest in _weights(lab).items() if rest == "ce"}
     if not zeros:
         return "its Config promises nothing at weight 0"
-    method = lab.build(**zeros)
+    method = lab.build(changes=zeros)
     stage = method.stages()[-1]
     batch = next(lab.batches(method, stage, 1))
     names = dict(method.named_parameters())
@@ -322,8 +325,8 @@ def _compare(method: Method, group: str, losses: Losses, wanted: Expected, where
             _same_gradient(name, own, wanted.gradients[name], f"of the formula in {where}", scale)
 
 
-def _size(gradients: object) -> float:
-    return sum(float(g.double().pow(2).sum()) for g in gradients if g is not None) ** 0.5  # type: ignore[attr-defined]
+def _size(gradients: Iterable[Tensor | None]) -> float:
+    return sum(float(g.double().pow(2).sum()) for g in gradients if g is not None) ** 0.5
 
 
 def _same_gradient(name: str, own: Tensor, wanted: Tensor, whose: str, scale: float) -> None:

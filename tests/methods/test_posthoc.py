@@ -1,0 +1,158 @@
+"""Equalised-odds post-processing against fairlearn, and its randomness."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from fairlearn.postprocessing import ThresholdOptimizer
+from sklearn.base import BaseEstimator, ClassifierMixin
+
+from shasam.methods.equalised_odds import fit_binary, fit_classes, uniform_by_id
+from shasam.methods.posthoc import PostHoc
+from shasam.models import ResNet18
+from shasam.types import Predictions
+
+
+class Scores(ClassifierMixin, BaseEstimator):
+    """A 'classifier' whose only feature is the score."""
+
+    def fit(self, x: np.ndarray, y: np.ndarray) -> Scores:
+        self.classes_ = np.array([0, 1])
+        return self
+
+    def predict_proba(self, x: np.ndarray) -> np.ndarray:
+        return np.stack([1 - x[:, 0], x[:, 0]], axis=1)
+
+
+def scored(seed: int, groups: int = 2, classes: int = 2, n: int = 600) -> Predictions:
+    r = np.random.default_rng(seed)
+    s, t = r.integers(groups, size=n), r.integers(classes, size=n)
+    logits = r.normal(size=(n, classes)) + np.eye(classes)[t] * (0.7 + 0.8 * s[:, None])
+    logits[:, -1] += 0.6 * s
+    scores = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
+    ids = np.array([f"{seed}-{i}" for i in range(n)])
+    return Predictions(ids, t, scores.argmax(1), s, scores.astype(np.float32))
+
+
+def fitted(p: Predictions, groups: int, classes: int = 2, seed: int = 0) -> PostHoc:
+    method = PostHoc(PostHoc.Config(seed=seed), ResNet18("imagenet", 2, 4), classes, groups)
+    method.after_training(p)
+    return method
+
+
+def positive_rate(p: Predictions, rules: np.ndarray) -> np.ndarray:
+    """P(1) of each row under the rules, by hand."""
+    out = []
+    for score, s in zip(p.scores[:, 1].astype(np.float64), p.sensitive, strict=True):
+        ignore, constant, p0, threshold0, p1, threshold1 = rules[s]
+        mixed = p0 * float(score > threshold0) + p1 * float(score > threshold1)
+        out.append(ignore * constant + (1 - ignore) * mixed)
+    return np.array(out)
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("groups", [2, 3])
+def test_expected_decisions_equal_fairlearns(seed: int, groups: int) -> None:
+    p = scored(seed, groups)
+    optimizer = ThresholdOptimizer(
+        estimator=Scores().fit(p.scores, p.target),
+        constraints="equalized_odds",
+        prefit=True,
+        predict_method="predict_proba",
+    )
+    x = p.scores[:, 1:].astype(np.float64)
+    optimizer.fit(x, p.target, sensitive_features=p.sensitive)
+    theirs = optimizer._pmf_predict(x, sensitive_features=p.sensitive)[:, 1]
+    rules, ready = fit_binary(p.scores, p.target, p.sensitive, groups, grid=1000)
+    ours = positive_rate(p, rules)
+    assert ready.all()
+    for s in range(groups):
+        for t in (0, 1):
+            cell = (p.sensitive == s) & (p.target == t)
+            assert ours[cell].mean() == pytest.approx(theirs[cell].mean(), abs=1e-9)
+
+
+@pytest.mark.parametrize("groups", [2, 4])
+def test_expected_error_rates_are_equal_over_groups(groups: int) -> None:
+    p = scored(1, groups)
+    rules, _ = fit_binary(p.scores, p.target, p.sensitive, groups, grid=1000)
+    rate = positive_rate(p, rules)
+    for t in (0, 1):
+        cells = [rate[(p.sensitive == s) & (p.target == t)].mean() for s in range(groups)]
+        assert np.ptp(cells) == pytest.approx(0.0, abs=1e-9)
+
+
+@pytest.mark.parametrize(("classes", "groups"), [(3, 2), (4, 3)])
+def test_every_group_gets_one_expected_confusion(classes: int, groups: int) -> None:
+    p = scored(2, groups, classes, 3000)
+    swaps, ready = fit_classes(p.scores, p.target, p.sensitive, groups)
+    assert ready.all() and (swaps >= 0).all() and np.allclose(swaps.sum(2), 1)
+    confusions = []
+    for s in range(groups):
+        rows = [
+            np.mean(
+                [swaps[s, old] for old in p.prediction[(p.sensitive == s) & (p.target == t)]],
+                axis=0,
+            )
+            for t in range(classes)
+        ]
+        confusions.append(rows)
+    assert np.allclose(confusions, confusions[0], atol=1e-9)
+    assert np.trace(confusions[0]) > 1.05  # better than not looking at the image
+
+
+def test_decisions_follow_their_probabilities_and_the_id_alone() -> None:
+    p = scored(3, n=4000)
+    method = fitted(p, 2)
+    decided = method.decide(p).prediction
+    expected = positive_rate(p, method.rule_G6.numpy())
+    for s in (0, 1):
+        for t in (0, 1):
+            cell = (p.sensitive == s) & (p.target == t)
+            assert decided[cell].mean() == pytest.approx(expected[cell].mean(), abs=0.03)
+    order = np.random.default_rng(0).permutation(len(p.ids))
+    shuffled = Predictions(*(getattr(p, f)[order] for f in vars(p)))
+    assert (method.decide(shuffled).prediction == decided[order]).all()
+    assert (fitted(p, 2, seed=1).decide(p).prediction != decided).any()
+
+
+def test_gap_closes_on_the_rows_it_was_fitted_on() -> None:
+    p = scored(4, n=4000)
+    after = fitted(p, 2).decide(p)
+
+    def eo(q: Predictions) -> float:
+        gaps = []
+        for t in (0, 1):
+            a, b = (
+                (q.prediction == t)[(q.target == t) & (q.sensitive == s)].mean() for s in (0, 1)
+            )
+            gaps.append(abs(a - b))
+        return float(np.mean(gaps))
+
+    assert eo(p) > 0.1 and eo(after) < 0.04
+
+
+def test_a_group_without_a_class_keeps_the_arg_max_with_a_warning() -> None:
+    p = scored(5)
+    keep = ~((p.sensitive == 1) & (p.target == 1))
+    part = Predictions(*(getattr(p, f)[keep] for f in vars(p)))
+    with pytest.warns(UserWarning, match=r"groups \[1\] lack a class"):
+        method = fitted(part, 2)
+    decided = method.decide(p).prediction
+    assert (decided[p.sensitive == 1] == p.prediction[p.sensitive == 1]).all()
+
+
+def test_before_fitting_decisions_are_the_arg_max() -> None:
+    p = scored(6)
+    method = PostHoc(PostHoc.Config(), ResNet18("imagenet", 2, 4), 2, 2)
+    assert (method.decide(p).prediction == p.prediction).all()
+    assert not bool(torch.any(method.fitted_G))
+
+
+def test_uniform_numbers_are_uniform_and_keyed() -> None:
+    ids = np.array([f"image {i}" for i in range(4000)])
+    u = uniform_by_id(ids, 0)
+    assert ((u >= 0) & (u < 1)).all()
+    assert np.abs(np.histogram(u, 10, (0, 1))[0] - 400).max() < 80
+    assert (u == uniform_by_id(ids, 0)).all() and (u != uniform_by_id(ids, 1)).any()
