@@ -132,6 +132,8 @@ def test_nobody_is_in_two_splits(seed: int, split: str) -> None:
     assert not people_of["train"] & people_of["val"]
     assert not people_of["train"] & people_of["test"]
     assert not people_of["val"] & people_of["test"]
+    if split == "stratified":
+        assert len(manifest) == 500  # nobody's picture is thrown away
 
 
 def test_an_official_split_where_somebody_crosses_is_refused() -> None:

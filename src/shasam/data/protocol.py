@@ -124,7 +124,7 @@ class Protocol:
         have = np.bincount(cell[kept], minlength=cells)
         if self.split == "stratified":
             want = {name: np.floor(have * share).astype(int) for name, share in _SHARES.items()}
-            split, left = _fill(units, cell, want, len(ids))
+            split, left = _fill(units, cell, want, len(ids), exact=False)
             return split, left, []
         if self.split != "balanced":
             raise DataError(f"there is no split {self.split!r}: official, balanced, stratified")
@@ -155,7 +155,7 @@ class Protocol:
                 f"{names[int(have.argmin())]} has only {have.min()}"
             )
         want = {"test": np.full(len(have), hold), "val": np.full(len(have), hold)}
-        split, left = _fill(units, cell, want, len(ids))
+        split, left = _fill(units, cell, want, len(ids), exact=True)
         free = np.bincount(
             [cell[r] for r in range(len(ids)) if split[r] == "train"], minlength=len(have)
         )
@@ -230,9 +230,17 @@ def _units(table: pa.Table, ids: list[str], kept: np.ndarray, seed: int) -> list
 
 
 def _fill(
-    units: list[list[int]], cell: np.ndarray, want: Mapping[str, np.ndarray], rows: int
+    units: list[list[int]],
+    cell: np.ndarray,
+    want: Mapping[str, np.ndarray],
+    rows: int,
+    *,
+    exact: bool,
 ) -> tuple[list[str], dict[int, str]]:
-    """Give test and val what they want, the rest to train; a unit never crosses."""
+    """Give test and val what they want, the rest to train; a unit never crosses.
+
+    With ``exact`` the rest of a person whose cell is full is not drawn; else it comes along.
+    """
     split = [""] * rows
     left: dict[int, str] = {}
     quota = {name: counts.tolist() for name, counts in want.items()}
@@ -240,7 +248,7 @@ def _fill(
         for name in quota:
             if any(quota[name][cell[r]] > 0 for r in unit):
                 for r in unit:
-                    if quota[name][cell[r]] > 0:
+                    if quota[name][cell[r]] > 0 or not exact:
                         quota[name][cell[r]] -= 1
                         split[r] = name
                     else:

@@ -71,10 +71,11 @@ def cells(data: Dataset) -> list[Cells]:
 def associations(data: Dataset) -> list[tuple[str, float, float]]:
     """Each attribute with its Cramér's V to the target and to the sensitive attribute, in train."""
     rows = data.rows("train")
+    names = {"id", "path", "key", "split", "identity", data.spec.identity_column}
     table = data.attributes.take(pa.array(rows))
     found = []
     for name in table.column_names:
-        codes = _codes(table.column(name)) if name not in ("id", "path", "key", "split") else None
+        codes = None if name in names else _codes(table.column(name))
         if codes is not None:
             pair = [cramers_v(_crosstab(codes, labels[rows])) for labels in (data.t_N, data.s_N)]
             found.append((name, pair[0], pair[1]))
