@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+from rich import box
 from rich.console import Console
 from rich.table import Table
 
@@ -20,28 +21,33 @@ def print_summary(run: RunDirectory, console: Console) -> None:
     """Accuracy, EO and the worst cell in per cent, with intervals, for each kind of feature."""
     metrics = json.loads(run.file("metrics.json").read_text())
     provenance = json.loads(run.file("provenance.json").read_text())
-    table = Table(title=f"{run.spec().method} on the test split (%, 95 % interval)")
-    table.add_column("predictions from")
-    for heading in (*_SHOWN.values(), "group probe"):
-        table.add_column(heading, justify="right")
+    title = f"{run.spec().method} on the test split (%, 95 % interval)"
+    table = Table(title=title, box=box.SIMPLE_HEAD)  # narrow enough for 80 columns
+    table.add_column("classifier on", no_wrap=True)
+    for heading in (*_SHOWN.values(), "probe"):
+        table.add_column(heading, justify="right", no_wrap=True)
     kinds = [k for k in metrics if k.startswith("test.")] or ["test"]
     for kind in kinds:
         name = kind.removeprefix("test.") if "." in kind else "encoder"
-        probe = metrics["probe"].get(name)
-        cells = [_cell(metrics[kind].get(key)) for key in _SHOWN]
+        probe = metrics["probe"].get(name.split("-")[0])
+        cells = [_cell(metrics[kind].get(key), key != "worst_group_accuracy") for key in _SHOWN]
         cells.append(f"{100 * probe['accuracy']:.1f}" if probe else "-")
-        own = " (own)" if len(kinds) > 1 and metrics[kind] == metrics["test"] else ""
+        own = " *" if len(kinds) > 1 and metrics[kind] == metrics["test"] else ""
         table.add_row(name + own, *cells)
     console.print(table)
     minutes, seconds = divmod(round(provenance["wall_seconds"]), 60)
     line = f"{provenance['images_seen']} views in {minutes} min {seconds} s"
     if provenance["mine_fraction"] is not None:
         line += f", mining {provenance['mine_fraction']:.0%} of the learning stage"
+    if len(kinds) > 1:
+        line += "; * is what predictions.parquet holds"
     console.print(line)
     console.print(f"run        {run.path}", soft_wrap=True)
 
 
-def _cell(entry: dict[str, float | None] | None) -> str:
+def _cell(entry: dict[str, float | None] | None, interval: bool) -> str:
     if not entry or entry["value"] is None or entry["low"] is None or entry["high"] is None:
         return "-"
+    if not interval:
+        return f"{100 * entry['value']:.1f}"
     return f"{100 * entry['value']:.1f} ({100 * entry['low']:.1f}-{100 * entry['high']:.1f})"
