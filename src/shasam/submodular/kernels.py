@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 Similarity = Literal["cosine", "shifted_cosine", "rbf"]
 SIMILARITIES = ("cosine", "shifted_cosine", "rbf")
-_TILE = 1024  # rows per tile: the tile and its mirror stay in the last-level cache
+_TILE = 256  # rows per tile: little is computed twice, and the mirror reads what is in the cache
+_SMALL = 2**20  # bytes that are not worth asking the system for
 
 
 def as_tensor(x: ArrayLike | Tensor, name: str) -> Tensor:
@@ -193,6 +194,8 @@ def check_kernel(kernel: ArrayLike | Tensor) -> Tensor:
 def check_memory(rows: int, columns: int, like: Tensor) -> None:
     """Refuse an allocation that cannot succeed, with the bytes it needs and the size that fits."""
     need = rows * columns * like.element_size()
+    if need <= _SMALL:
+        return
     free = available_bytes(like.device)
     if free is None or need <= 0.9 * free:
         return
