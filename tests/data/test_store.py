@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -109,6 +110,16 @@ def test_one_flipped_bit_anywhere_is_found(tmp_path: Path) -> None:
             path.write_bytes(bad)
             assert store.verify() == [name]
         path.write_bytes(good)
+
+
+@pytest.mark.usefixtures("small_shards")
+def test_two_packers_of_the_same_files_do_not_disturb_each_other(tmp_path: Path) -> None:
+    make_folder(tmp_path / "photos", 150)
+    with ThreadPoolExecutor(3) as pool:
+        stores = list(pool.map(lambda _: pack(make_source(spec(tmp_path)), 16), range(3)))
+    rows = np.arange(150)
+    assert np.array_equal(stores[0].images(rows), stores[2].images(rows))
+    assert Store.open(stores[0].directory).verify() == []
 
 
 def test_what_is_not_a_store_is_refused_with_a_sentence(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -15,6 +16,7 @@ from shasam.data.source import Reading, Source
 from shasam.data.store import Shard, Store, finish, finished_shard, shard_rows, write_shard
 from shasam.errors import DataError
 
+_STALE = 3600  # seconds after which a temporary file belongs to nobody
 _TASK = 64  # rows that a thread reads at a time
 Progress = Callable[[int, int], None]  # rows done, rows in all
 
@@ -27,24 +29,24 @@ def store_directory(source: Source, size: int) -> Path:
 
 def open_store(source: Source, size: int, *, progress: Progress | None = None) -> Store:
     """The store of a source, packed now if it is missing or if files have changed."""
-    directory = store_directory(source, size)
     table = source.table()
+    store = _current(store_directory(source, size), table, source.stamps(table))
+    return store or pack(source, size, progress=progress)
+
+
+def _current(directory: Path, table: pa.Table, stamps: np.ndarray) -> Store | None:
+    """The store that is there, if it is whole and of these very files."""
     try:
         store = Store.open(directory)
-        if _same_files(store, table, source.stamps(table)):
-            return store
-    except DataError:
-        pass  # not there yet, or not whole: packing keeps the shards that are good
-    return pack(source, size, progress=progress)
-
-
-def _same_files(store: Store, table: pa.Table, stamps: np.ndarray) -> bool:
-    index = store.index
-    return (
-        len(store) == table.num_rows
+        index = store.index
+    except (DataError, OSError, pa.ArrowException):
+        return None  # not there yet, or not whole: packing keeps the shards that are good
+    same = (
+        len(store) == index.num_rows == table.num_rows
         and np.array_equal(index.column("stamp").to_numpy(), stamps)
         and index.column("id").combine_chunks().equals(table.column("id").combine_chunks())
     )
+    return store if same else None
 
 
 def pack(
@@ -55,8 +57,14 @@ def pack(
     if table.num_rows == 0:
         raise DataError("there is no image to pack; look at the folder and at the table")
     directory.mkdir(parents=True, exist_ok=True)
-    (directory / "store.json").unlink(missing_ok=True)
     stamps, per_shard = source.stamps(table), shard_rows(size)
+    # Only an outdated store loses its seal: another process may be packing the same files now, and
+    # as both write the same bytes under the same names neither disturbs the other.
+    if (directory / "store.json").exists() and _current(directory, table, stamps) is None:
+        (directory / "store.json").unlink(missing_ok=True)
+    for left in directory.glob(".*.tmp"):  # of work that was killed
+        if time.time() - left.stat().st_mtime > _STALE:
+            left.unlink(missing_ok=True)
     shards: dict[int, Shard] = {}
     done, todo = 0, []
     for number, start in enumerate(range(0, table.num_rows, per_shard)):
@@ -89,8 +97,9 @@ def pack(
                 names=["id", "path", "stamp", "content_hash", "reason"],
             )
             shards[number] = write_shard(directory, number, images, index)
-    finish(directory, size, [shards[number] for number in sorted(shards)])
-    return Store.open(directory)
+    done_shards = [shards[number] for number in sorted(shards)]
+    finish(directory, size, done_shards)
+    return Store(directory, size, per_shard, tuple(done_shards))
 
 
 def _ahead(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import threading
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -39,7 +40,7 @@ def shard_rows(size: int) -> int:
 
 def write_atomic(path: Path, data: bytes | memoryview) -> None:
     """A temporary file, flushed to the disk, then renamed: there is no half-written file."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.tmp")
     with open(temporary, "wb") as file:
         file.write(data)
         file.flush()
