@@ -72,24 +72,35 @@ def make_run(
     }
     table = pa.table(columns).replace_schema_metadata(metadata)
     pq.write_table(table, path / "predictions.parquet")
-    spec = {"method": {"name": method}, "data": {"name": source}, "seed": seed,
-            "train": {"steps": 1000}}
+    spec = {
+        "method": {"name": method},
+        "data": {"name": source},
+        "seed": seed,
+        "train": {"steps": 1000},
+    }
     (path / "spec.yaml").write_text(yaml.safe_dump(spec), encoding="utf-8")
     if not optional:
         return path
     estimates = evaluate(t, p, s, scores, classes=classes, groups=groups, draws=200)
     metrics = {
         "test": as_json(estimates),
-        "probe": {"encoder": {"accuracy": 0.83, "chance": 1 / G},
-                  "projection": {"accuracy": 0.56, "chance": 1 / G}},
+        "probe": {
+            "encoder": {"accuracy": 0.83, "chance": 1 / G},
+            "projection": {"accuracy": 0.56, "chance": 1 / G},
+        },
     }
     (path / "metrics.json").write_text(json.dumps(metrics), encoding="utf-8")
     _write_log(path, rng)
     angle = rng.normal(0, 0.5, n) + np.pi * t
     radius = rng.normal(2.0, 0.4, n) + 0.3 * s
     rows = np.arange(min(n, 2000))
-    embedding = {"id": columns["id"][: len(rows)], "x": (radius * np.cos(angle))[rows],
-                 "y": (radius * np.sin(angle))[rows], "target": t[rows], "sensitive": s[rows]}
+    embedding = {
+        "id": columns["id"][: len(rows)],
+        "x": (radius * np.cos(angle))[rows],
+        "y": (radius * np.sin(angle))[rows],
+        "target": t[rows],
+        "sensitive": s[rows],
+    }
     pq.write_table(pa.table(embedding), path / "embedding.parquet")
     _write_mining(path, rng, C, G)
     provenance = {
@@ -115,16 +126,28 @@ def _write_log(path: Path, rng: np.random.Generator) -> None:
     lines: list[dict[str, object]] = [{"event": "start"}]
     for epoch in range(12):
         lines.append(
-            {"event": "epoch", "stage": "learn", "epoch": epoch, "step": 100 * (epoch + 1),
-             "loss": 0.7 * 0.85**epoch + float(rng.normal(0, 0.01)),
-             "active": 0.95 - 0.03 * epoch, "mean_cosine": 0.6 * 0.8**epoch,
-             "effective_rank": 4 + 2.2 * epoch, "lr": 1e-3}
+            {
+                "event": "epoch",
+                "stage": "learn",
+                "epoch": epoch,
+                "step": 100 * (epoch + 1),
+                "loss": 0.7 * 0.85**epoch + float(rng.normal(0, 0.01)),
+                "active": 0.95 - 0.03 * epoch,
+                "mean_cosine": 0.6 * 0.8**epoch,
+                "effective_rank": 4 + 2.2 * epoch,
+                "lr": 1e-3,
+            }
         )
     for epoch in range(10):
         lines.append(
-            {"event": "epoch", "stage": "classify", "epoch": epoch, "step": 40 * (epoch + 1),
-             "loss": 0.45 * 0.9**epoch,
-             "val": {"accuracy": 0.78 + 0.008 * epoch, "eo_mean": 0.05 - 0.002 * epoch}}
+            {
+                "event": "epoch",
+                "stage": "classify",
+                "epoch": epoch,
+                "step": 40 * (epoch + 1),
+                "loss": 0.45 * 0.9**epoch,
+                "val": {"accuracy": 0.78 + 0.008 * epoch, "eo_mean": 0.05 - 0.002 * epoch},
+            }
         )
     lines += [{"event": "test_opened"}, {"event": "end"}]
     text = "".join(json.dumps(line) + "\n" for line in lines)
@@ -136,16 +159,21 @@ def _write_mining(path: Path, rng: np.random.Generator, classes: int, groups: in
     for i, step in enumerate((0, 0, 300, 300, 600, 900)):
         sets = {}
         for name, bright, similar in (
-            ("anchors", 120, 0.5), ("positives", 170, 0.1), ("negatives", 90, 0.8),
-            ("random_anchors", 120, 0.4), ("random_positives", 170, 0.4),
+            ("anchors", 120, 0.5),
+            ("positives", 170, 0.1),
+            ("negatives", 90, 0.8),
+            ("random_anchors", 120, 0.4),
+            ("random_positives", 170, 0.4),
             ("random_negatives", 90, 0.4),
         ):
             random = name.startswith("random")
             sets[name] = [
-                {"id": f"img{rng.integers(9999):05d}",
-                 "gain": None if random else round(float(3 * 0.8**k), 3),
-                 "similarity": round(float(np.clip(rng.normal(similar, 0.08), -1, 1)), 3),
-                 "thumb": thumbnail(rng, bright)}
+                {
+                    "id": f"img{rng.integers(9999):05d}",
+                    "gain": None if random else round(float(3 * 0.8**k), 3),
+                    "similarity": round(float(np.clip(rng.normal(similar, 0.08), -1, 1)), 3),
+                    "thumb": thumbnail(rng, bright),
+                }
                 for k in range(8)
             ]
         iterations.append(

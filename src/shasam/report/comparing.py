@@ -321,8 +321,8 @@ def _verdict(name: str, by_method: dict[str, list[Entry]], against: list[str]) -
     acc, eo = usable[best]
     if best == fair:
         return [
-            f"On {name}, {best} has the highest mean accuracy ({percent(acc)} %) and the lowest mean "
-            f"EO ({percent(eo)} points) of {len(usable)}.",
+            f"On {name}, {best} has the highest mean accuracy ({percent(acc)} %) and the lowest "
+            f"mean EO ({percent(eo)} points) of {len(usable)}.",
             *against[:3],
         ]
     return [

@@ -120,7 +120,7 @@ def _labels(marks: Sequence[tuple[float, float, str]]) -> list[str]:
 
 def bars(subject: Subject) -> Markup:
     """Accuracy of every (class, group) cell as bars with Wilson intervals."""
-    left, right, y = 0.0, WIDTH - 52, 0.0
+    left, right, y = 0.0, WIDTH - 64, 0.0
     body: list[str] = []
 
     def px(v: float) -> float:

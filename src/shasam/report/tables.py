@@ -142,7 +142,7 @@ def footer(rows: Sequence[Row]) -> str:
 
 
 def md(text: str) -> str:
-    out = text.replace("\\", "\\\\").replace("\n", " ").replace("\r", " ")
+    out = " ".join(text.splitlines()).replace("\\", "\\\\")
     for character in "|<>[]*_`&":
         out = out.replace(
             character, f"&#{ord(character)};" if character in "<>&" else f"\\{character}"
@@ -169,4 +169,4 @@ _TEX = {
 
 
 def _tex(text: str) -> str:
-    return "".join(_TEX.get(c, c) for c in text)
+    return "".join(_TEX.get(c, c) for c in " ".join(text.splitlines()))

@@ -1,0 +1,187 @@
+"""``shasam audit``: any model's CSV or Parquet, and a sentence for whatever is wrong with it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as pacsv
+import pyarrow.parquet as pq
+import pytest
+
+from shasam.commands.audit import audit
+from shasam.commands.report import report
+from shasam.errors import DataError, InputError, SpecError
+from shasam.metrics import evaluate
+from shasam.report.run import Run
+
+
+@pytest.fixture
+def rows() -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(0)
+    n = 600
+    y = rng.integers(0, 2, n)
+    sex = rng.choice(["f", "m"], n)
+    age = rng.choice(["young", "old"], n)
+    score = np.clip(0.5 + 0.25 * (2 * y - 1) + rng.normal(0, 0.25, n) + 0.1 * (sex == "m"), 0, 1)
+    names = np.array(["no", "yes"])
+    return {"y": names[y], "guess": names[(score > 0.5).astype(int)], "score": score,
+            "sex": sex, "age": age}  # fmt: skip
+
+
+def save(rows: dict[str, np.ndarray], path: Path) -> Path:
+    table = pa.table({k: pa.array(v) for k, v in rows.items()})
+    if path.suffix == ".csv":
+        pacsv.write_csv(table, path)
+    else:
+        pq.write_table(table, path)
+    return path
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_an_audit_writes_the_numbers_of_evaluate(
+    rows: dict[str, np.ndarray], tmp_path: Path, suffix: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = save(rows, tmp_path / f"p{suffix}")
+    out = tmp_path / "out.json"
+    audit([path], label="y", prediction="guess", score=["score"], sensitive=["sex"], json=out)
+    found = json.loads(out.read_text(encoding="utf-8"))["audits"][0]
+    truth = evaluate(rows["y"], rows["guess"], rows["sex"], rows["score"])
+    for name, e in truth.items():
+        assert found["metrics"][name] == pytest.approx(e.as_dict()), name
+    assert "eo_mean" in capsys.readouterr().out
+
+
+def test_several_attributes_are_audited_one_by_one_and_together(
+    rows: dict[str, np.ndarray], tmp_path: Path
+) -> None:
+    path = save(rows, tmp_path / "p.csv")
+    out, page = tmp_path / "o.json", tmp_path / "p.html"
+    audit([path], label="y", prediction="guess", sensitive=["sex", "age"], json=out, html=page)
+    audits = json.loads(out.read_text(encoding="utf-8"))["audits"]
+    assert [a["attribute"] for a in audits] == ["sex", "age", "sex & age"]
+    assert audits[2]["groups"] == ["f & old", "f & young", "m & old", "m & young"]
+    assert page.stat().st_size < 3_000_000
+
+
+def test_files_side_by_side_are_compared_on_the_same_images(
+    rows: dict[str, np.ndarray], tmp_path: Path
+) -> None:
+    a = save(rows, tmp_path / "a.csv")
+    flip = np.arange(600) % 4 == 0
+    worse = np.where(flip, np.where(rows["guess"] == "yes", "no", "yes"), rows["guess"])
+    b = save(rows | {"guess": worse}, tmp_path / "b.csv")
+    page = tmp_path / "p.html"
+    audit([a, b], label="y", prediction="guess", sensitive=["sex"], html=page)
+    text = page.read_text(encoding="utf-8")
+    assert "b against a" in text and "less accurate by" in text
+
+
+def test_a_threshold_decides_by_the_score_of_the_positive_class(
+    rows: dict[str, np.ndarray], tmp_path: Path
+) -> None:
+    path, out = save(rows, tmp_path / "p.csv"), tmp_path / "o.json"
+    audit([path], label="y", score=["score"], sensitive=["sex"], threshold=0.8, json=out)
+    found = json.loads(out.read_text(encoding="utf-8"))["audits"][0]["metrics"]
+    p = np.where(rows["score"] >= 0.8, "yes", "no")
+    assert found["accuracy"]["value"] == pytest.approx((p == rows["y"]).mean())
+
+
+def test_the_positive_class_can_be_the_first_in_the_alphabet(
+    rows: dict[str, np.ndarray], tmp_path: Path
+) -> None:
+    path, out = save(rows, tmp_path / "p.csv"), tmp_path / "o.json"
+    audit([path], label="y", prediction="guess", sensitive=["sex"], positive="no", json=out)
+    found = json.loads(out.read_text(encoding="utf-8"))["audits"][0]
+    assert found["classes"] == ["yes", "no"]
+    recall = {g: (rows["guess"] == "no")[(rows["sex"] == g) & (rows["y"] == "no")].mean()
+              for g in "fm"}  # fmt: skip
+    assert found["metrics"]["equal_opportunity"]["value"] == pytest.approx(
+        abs(recall["f"] - recall["m"])
+    )
+
+
+def test_a_broken_limit_exits_with_one_and_a_kept_one_does_not(
+    rows: dict[str, np.ndarray], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = save(rows, tmp_path / "p.csv")
+    known = {"label": "y", "prediction": "guess", "sensitive": ["sex"]}
+    audit([path], fail_over=["eo_mean=0.9", "accuracy=0.5", "eo_mean.low=0.5"], **known)
+    with pytest.raises(SystemExit) as stopped:
+        audit([path], fail_over=["eo_mean=0.0001"], **known)
+    assert stopped.value.code == 1
+    assert "is over the limit 0.0001" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        audit([path], fail_over=["accuracy=0.999"], **known)
+    with pytest.raises(SpecError, match="did you mean 'eo_mean'"):
+        audit([path], fail_over=["eo_men=0.1"], **known)
+    with pytest.raises(SpecError, match=r"5 points are 0\.05"):
+        audit([path], fail_over=["eo_mean=5"], **known)
+
+
+def test_an_undefined_metric_cannot_pass_a_limit(tmp_path: Path) -> None:
+    rows = {"y": np.array(["a", "a", "b"] * 9), "guess": np.array(["a", "b", "b"] * 9),
+            "g": np.array(["x", "y", "x"] * 9)}  # fmt: skip
+    path = save(rows, tmp_path / "p.csv")
+    with pytest.raises(SystemExit):
+        audit([path], label="y", prediction="guess", sensitive=["g"], fail_over=["eo_mean=0.9"])
+
+
+@pytest.mark.parametrize(
+    ("change", "flags", "says"),
+    [
+        ({}, {"label": "yy"}, "no column 'yy' for the label; did you mean 'y'"),
+        ({}, {"sensitive": ["sexx"]}, "did you mean 'sex'"),
+        ({}, {"label": None}, "name the label with --label"),
+        ({}, {"prediction": None}, "name one with --prediction or --score"),
+        ({"guess": np.array(["Yes", "no"] * 300)}, {}, "did you mean 'yes'"),
+        ({"sex": np.array(["f"] * 600)}, {}, "one group only"),
+        ({"y": np.array(["no"] * 600)}, {}, "all labels of p.csv are 'no'"),
+        ({"score": np.array([0.1, np.nan] * 300)}, {"score": ["score"]}, "the first in row 2"),
+        ({"score": np.array([0.1, 7.0] * 300)}, {"score": ["score"]}, "softmax or a sigmoid"),
+        ({"sex": np.arange(600) / 7}, {}, "holds fractions"),
+        ({"sex": np.arange(600)}, {}, "has 600 distinct values"),
+        ({"sex": np.array(["f", ""] * 300)}, {}, "have no value in the column 'sex'"),
+        ({}, {"positive": "yep"}, "did you mean 'yes'"),
+        ({}, {"score": ["sex"]}, "does not hold numbers"),
+    ],
+)
+def test_what_is_wrong_is_said_in_a_sentence(
+    rows: dict[str, np.ndarray], tmp_path: Path, change: dict, flags: dict, says: str
+) -> None:
+    kept = {k: v for k, v in rows.items() if k != "score" or "score" in flags or "score" in change}
+    path = save(kept | change, tmp_path / "p.csv")
+    given = {"label": "y", "prediction": "guess", "sensitive": ["sex"]} | flags
+    with pytest.raises(InputError, match=says.replace("(", r"\(")):
+        audit([path], **given)
+
+
+def test_files_that_are_no_tables_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="there is no file"):
+        audit([tmp_path / "none.csv"])
+    (tmp_path / "x.parquet").write_bytes(b"not parquet at all")
+    with pytest.raises(DataError, match="cannot be read as a table"):
+        audit([tmp_path / "x.parquet"])
+
+
+def test_a_runs_page_can_be_recomputed_by_one_command(one_run: Path, tmp_path: Path) -> None:
+    out = tmp_path / "o.json"
+    audit([one_run / "predictions.parquet"], json=out)
+    found = json.loads(out.read_text(encoding="utf-8"))["audits"][0]
+    for name, e in Run(one_run).subject().estimates.items():
+        assert found["metrics"][name] == e.as_dict()
+    assert found["attribute"] == "ethnicity"
+
+
+def test_report_rebuilds_a_page_and_prints_tables(
+    many_runs: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    report([many_runs[0].parent], out=tmp_path / "c.html")
+    assert (tmp_path / "c.html").is_file()
+    capsys.readouterr()
+    report(many_runs, format="md", metric=["accuracy", "eo_mean"])
+    assert capsys.readouterr().out.startswith("| setting | method | seeds | Accuracy | EO (mean) |")
+    report([many_runs[0]])
+    assert (many_runs[0] / "report.html").is_file() and (many_runs[0] / "MODEL_CARD.md").is_file()
