@@ -188,6 +188,14 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: LogDet(torch.tensor([[1.0, 2.0], [2.0, 1.0]]), 0.0)([0, 1]),
         "not positive semi-definite.*a ridge above 1",
     ),
+    "nu that breaks the kernel": (
+        lambda: maximize(LogDetCG(K, [0, 1], ridge=0.1, nu=3.0), 12),
+        r"eta and nu \(\[3.0\]\) leave no positive semi-definite kernel",
+    ),
+    "eta that breaks the kernel": (
+        lambda: maximize(LogDetMI(K, [0, 1], ridge=0.1, eta=3.0), 3),
+        "leave no positive semi-definite kernel here; use values up to 1, or a larger ridge",
+    ),
     "a singular private set without ridge": (
         lambda: LogDetCG(torch.ones(4, 4), [0, 1], ridge=0.0),
         "the kernel of the given set is singular.*use a ridge above 0",

@@ -22,7 +22,7 @@ from shasam.submodular.functions import (
     SetFunction,
 )
 from shasam.submodular.kernels import Similarity
-from shasam.submodular.logdet import LogDet, LogDetState, logdet
+from shasam.submodular.logdet import FLOOR, LogDet, LogDetState, logdet
 
 
 def outside(n: int, *given: Tensor) -> Tensor:
@@ -384,6 +384,10 @@ class _LogDetMeasure(SetFunction):
         return state
 
     def gains(self, state: tuple[LogDetState, LogDetState | None], candidates: Tensor) -> Tensor:
+        if self.f.ridge > FLOOR:
+            for part in state:
+                if part is not None and bool((part.d_N[candidates] <= FLOOR).any()):
+                    self._refuse_strength()
         gains_C = self.f.gains(state[0], candidates)
         return gains_C if state[1] is None else gains_C - self.f.gains(state[1], candidates)
 
@@ -398,7 +402,17 @@ class _LogDetMeasure(SetFunction):
     ) -> tuple[np.ndarray, np.ndarray, int] | None:
         if self.minus is not None or self.device.type != "cpu":
             return None
-        return self.f.greedy_from(self.plus, k, candidates, lazy)
+        walked = self.f.greedy_from(self.plus, k, candidates, lazy)
+        if self.f.ridge > FLOOR and walked[1].min() <= np.log(FLOOR):
+            self._refuse_strength()
+        return walked
+
+    def _refuse_strength(self) -> None:
+        """A conditional variance is at least the ridge, unless η or ν has broken the kernel."""
+        raise InputError(
+            f"eta and nu ({self.factor.unique().tolist()}) leave no positive semi-definite kernel "
+            "here; use values up to 1, or a larger ridge"
+        )
 
 
 class LogDetMI(_LogDetMeasure):

@@ -14,7 +14,7 @@ from shasam.submodular import kernels, loops
 from shasam.submodular.functions import SetFunction, magnify_cross
 from shasam.submodular.kernels import Similarity
 
-_FLOOR = 1e-12  # of the conditional variance: what is left of an exact duplicate without ridge
+FLOOR = 1e-12  # of the conditional variance: what is left of an exact duplicate without ridge
 
 
 def logdet(matrix: Tensor) -> Tensor:
@@ -66,6 +66,7 @@ class LogDet(SetFunction):
             raise InputError(f"ridge must not be negative; got {ridge}")
         self.kernel_NN, self.mapped_ND, self.ridge = kernel_NN, mapped_ND, float(ridge)
         self._wide_copy: Tensor | None = None
+        self._own_N: Tensor | None = None
         self.unit_norm = False  # are all rows known to be unit vectors (or zero)?
         base = kernel_NN if kernel_NN is not None else mapped_ND
         assert base is not None
@@ -141,7 +142,7 @@ class LogDet(SetFunction):
             )
         side_GD = torch.linalg.solve_triangular(lower_GG, factor_G1 * side_GD, upper=False)
         explained_GN = side_GD @ wide.T if self.mapped_ND is not None else side_GD
-        d_N = (d_N - explained_GN.square().sum(dim=0)).clamp_min(_FLOOR)
+        d_N = (d_N - explained_GN.square().sum(dim=0)).clamp_min(FLOOR)
         if self.mapped_ND is None:
             return LogDetState(d_N, None, explained_GN)
         eye_DD = torch.eye(width, dtype=wide.dtype, device=self.device)
@@ -157,21 +158,22 @@ class LogDet(SetFunction):
 
     def _variances(self) -> Tensor:
         """K_vv + λ; unit vectors have exactly 1, whatever their rounding."""
-        if self.kernel_NN is not None:
-            own_N = self.kernel_NN.detach().diagonal().to(self.sum_dtype)
-        else:
-            assert self.mapped_ND is not None
-            own_N = self.mapped_ND.detach().to(self.sum_dtype).square().sum(dim=1)
-            if self.unit_norm:
-                own_N = own_N.round()
-        return own_N + self.ridge
+        if self._own_N is None:
+            if self.kernel_NN is not None:
+                self._own_N = self.kernel_NN.detach().diagonal().to(self.sum_dtype)
+            else:
+                assert self.mapped_ND is not None
+                self._own_N = self.mapped_ND.detach().to(self.sum_dtype).square().sum(dim=1)
+                if self.unit_norm:
+                    self._own_N = self._own_N.round()
+        return self._own_N + self.ridge
 
     def gains(self, state: LogDetState, candidates: Tensor) -> Tensor:
         return state.d_N[candidates].log()
 
     def add(self, state: LogDetState, v: int) -> LogDetState:
         d_v = state.d_N[v]
-        if float(d_v) <= _FLOOR:
+        if float(d_v) <= FLOOR:
             return state
         root = d_v.sqrt()
         if state.metric_DD is not None:
@@ -184,7 +186,7 @@ class LogDet(SetFunction):
             row_N = self._wide()[v]
             e_N = (row_N - state.rows_KN[:, v] @ state.rows_KN) / root
             metric_DD, rows_KN = None, torch.cat([state.rows_KN, e_N[None]])
-        return LogDetState((state.d_N - e_N.square()).clamp_min(_FLOOR), metric_DD, rows_KN)
+        return LogDetState((state.d_N - e_N.square()).clamp_min(FLOOR), metric_DD, rows_KN)
 
     def greedy(
         self, k: int, candidates: Tensor, lazy: bool
@@ -196,8 +198,8 @@ class LogDet(SetFunction):
     def _fresh(self) -> LogDetState:
         """An empty state without the float64 copy that only ``add`` and ``conditioned`` need."""
         if self.mapped_ND is not None:
-            eye_DD = torch.eye(self.mapped_ND.shape[1], dtype=torch.float64)
-            return LogDetState(self._variances(), eye_DD, None)
+            identity_DD = torch.empty(0, 0, dtype=torch.float64)  # the loop reads it as I
+            return LogDetState(self._variances(), identity_DD, None)
         return LogDetState(self._variances(), None, torch.zeros(0, self.n, dtype=torch.float64))
 
     def greedy_from(
@@ -209,14 +211,14 @@ class LogDet(SetFunction):
         if state.metric_DD is not None:
             assert self.mapped_ND is not None
             z_ND = np.ascontiguousarray(self.mapped_ND.detach().numpy())
-            metric_DD = state.metric_DD.numpy().copy()
-            return loops.logdet_greedy_features(z_ND, metric_DD, d_C, _FLOOR, picks, k, lazy)
+            metric_DD = state.metric_DD.numpy()
+            return loops.logdet_greedy_features(z_ND, metric_DD, d_C, FLOOR, picks, k, lazy)
         assert self.kernel_NN is not None and state.rows_KN is not None
         given = len(state.rows_KN)
         c_CK = np.zeros((len(picks), given + k), np.float64)
         c_CK[:, :given] = state.rows_KN.T[candidates].numpy()
         kernel = np.ascontiguousarray(self.kernel_NN.detach().numpy())
-        return loops.logdet_greedy_kernel(kernel, c_CK, d_C, _FLOOR, picks, given, k, lazy)
+        return loops.logdet_greedy_kernel(kernel, c_CK, d_C, FLOOR, picks, given, k, lazy)
 
     def magnified(self, query: Tensor, eta: float, private: Tensor, nu: float) -> SetFunction:
         everything = torch.arange(self.n, device=self.device)

@@ -15,6 +15,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+BLOCK = 64  # candidates whose largest bound is kept, so that a scan skips them together
 TIE = 1e-10  # gains closer than this, relative to the best, are a tie
 
 
@@ -75,23 +76,53 @@ def raise_floor(row_R, lo_R, hi_R):
 
 
 @njit(cache=True)
-def highest(bound_C):
-    """The position of the largest value; the picked ones hold -inf."""
-    best = 0
-    for c in range(1, bound_C.shape[0]):
-        if bound_C[c] > bound_C[best]:
-            best = c
+def block_top(value_C, b):
+    """The largest value of a block; the picked hold -inf."""
+    top = -np.inf
+    for c in range(b * BLOCK, min((b + 1) * BLOCK, value_C.shape[0])):
+        if value_C[c] > top:
+            top = value_C[c]
+    return top
+
+
+@njit(cache=True)
+def block_tops(value_C):
+    """The largest value of every block: what lies below the cut is skipped a block at a time."""
+    tops_B = np.empty((value_C.shape[0] + BLOCK - 1) // BLOCK, np.float64)
+    for b in range(tops_B.shape[0]):
+        tops_B[b] = block_top(value_C, b)
+    return tops_B
+
+
+@njit(cache=True)
+def highest(value_C, tops_B):
+    """The first position of the largest value."""
+    top = 0
+    for b in range(1, tops_B.shape[0]):
+        if tops_B[b] > tops_B[top]:
+            top = b
+    for c in range(top * BLOCK, value_C.shape[0]):
+        if value_C[c] == tops_B[top]:
+            return c
+    return 0
+
+
+@njit(cache=True)
+def first_of_ties(value_C, tops_B, best):
+    """The lowest position whose value ties with the best one; the first such is up to date."""
+    cut = value_C[best] - TIE * abs(value_C[best])
+    for b in range(best // BLOCK + 1):
+        if tops_B[b] >= cut:
+            for c in range(b * BLOCK, min((b + 1) * BLOCK, best)):
+                if value_C[c] >= cut:
+                    return c
     return best
 
 
 @njit(cache=True)
-def first_of_ties(value_C, best):
-    """The lowest position whose value ties with the best one; all before it are up to date."""
-    cut = value_C[best] - TIE * abs(value_C[best])
-    for c in range(best):
-        if value_C[c] >= cut:
-            return c
-    return best
+def cannot_win(value_C, c, best, cut):
+    """Is an old value, which is an upper bound, too low to be picked before the best one?"""
+    return value_C[c] < cut or (c > best and value_C[c] <= value_C[best])
 
 
 @njit(cache=True)
@@ -100,31 +131,37 @@ def clamped_greedy(kernel_NR, lo_R, hi_R, bonus_N, candidates, k, lazy):
     n = candidates.shape[0]
     bound = np.empty(n, np.float64)
     clamped_gains(kernel_NR, lo_R, hi_R, bonus_N, candidates, bound)
+    tops = block_tops(bound)
     indices, gains = np.empty(k, np.int64), np.empty(k, np.float64)
     evaluations = n
     for step in range(k):
-        best = highest(bound)
+        best = highest(bound, tops)
         if step > 0:  # the highest bound first: it is likely to stay the highest
             first = best
             v = candidates[first]
             bound[first] = clamped_gain(kernel_NR[v], lo_R, hi_R) + bonus_N[v]
             evaluations += 1
-            cut = bound[best] - TIE * abs(bound[best]) if lazy else -np.inf
-            for c in range(n):
-                # An old gain is an upper bound: below the cut it cannot win. -inf is picked.
-                if bound[c] < cut or bound[c] == -np.inf or c == first:
+            cut = bound[best] - TIE * abs(bound[best])
+            for b in range(tops.shape[0]):
+                if lazy and tops[b] < cut:
                     continue
-                v = candidates[c]
-                bound[c] = clamped_gain(kernel_NR[v], lo_R, hi_R) + bonus_N[v]
-                evaluations += 1
-                if bound[c] > bound[best]:
-                    best = c
-                    if lazy:
+                for c in range(b * BLOCK, min((b + 1) * BLOCK, n)):
+                    if c == first or bound[c] == -np.inf:
+                        continue
+                    if lazy and cannot_win(bound, c, best, cut):
+                        continue
+                    v = candidates[c]
+                    bound[c] = clamped_gain(kernel_NR[v], lo_R, hi_R) + bonus_N[v]
+                    evaluations += 1
+                    if bound[c] > bound[best]:
+                        best = c
                         cut = bound[best] - TIE * abs(bound[best])
-        best = first_of_ties(bound, best)
+                tops[b] = block_top(bound, b)
+        best = first_of_ties(bound, tops, best)
         v = candidates[best]
         indices[step], gains[step] = v, bound[best]
         bound[best] = -np.inf
+        tops[best // BLOCK] = block_top(bound, best // BLOCK)
         raise_floor(kernel_NR[v], lo_R, hi_R)
     return indices, gains, evaluations
 
@@ -139,55 +176,67 @@ def dot(x_D, y_D):
 
 
 @njit(cache=True)
-def project(p_DD, x_D, out_D):
-    """out = P x, in float64."""
-    for i in range(p_DD.shape[0]):
-        out_D[i] = dot(p_DD[i], x_D)
+def project(p_DD, w_KD, known, x_D, out_D):
+    """out = (P - Σ_t w_t w_t') x over the known w, in float64; an empty P is the identity."""
+    width = x_D.shape[0]
+    for i in range(width):
+        out_D[i] = x_D[i] if p_DD.shape[0] == 0 else dot(p_DD[i], x_D)
+    for t in range(known):
+        e = dot(x_D, w_KD[t])
+        for i in range(width):
+            out_D[i] -= e * w_KD[t, i]
+
+
+@njit(cache=True)
+def explain(z_D, w_KD, seen, step, d, floor):
+    """d_v after the picks seen..step-1 are known: d -= (z_v·w_t)² each."""
+    for t in range(seen, step):
+        e = dot(z_D, w_KD[t])
+        d = max(d - e * e, floor)
+    return d
 
 
 @njit(cache=True)
 def logdet_greedy_features(z_ND, p_DD, d_C, floor, candidates, k, lazy):
     """k greedy picks of log det(K + λI), K = Z P Z', from features alone.
 
-    With P the residual metric, d_v = λ + z_v'P z_v. Picking x: w = P z_x, P -= w w'/d_x,
-    d_v -= (z_v·w)²/d_x. One pass over Z a pick at most, and no n×n nor n×k matrix.
+    With P the residual metric at the start and w_t = (P - Σ_{s<t} w_s w_s') z_x / √d_x for each
+    pick x, d_v -= (z_v·w_t)². One pass over Z a pick at most, and no n×n nor n×k matrix.
     """
-    n, width = candidates.shape[0], z_ND.shape[1]
-    w_KD = np.zeros((k, width), np.float64)
+    n = candidates.shape[0]
+    w_KD = np.zeros((k, z_ND.shape[1]), np.float64)
     seen = np.zeros(n, np.int64)  # how many picks d_v already knows of
+    tops = block_tops(d_C)
     indices, gains = np.empty(k, np.int64), np.empty(k, np.float64)
     evaluations = n
     for step in range(k):
-        best = first = highest(d_C)
-        cut = -np.inf
-        for turn in range(-1, n):  # the highest bound first, then all in order
-            c = first if turn < 0 else turn
+        best = first = highest(d_C, tops)
+        d_C[first] = explain(z_ND[candidates[first]], w_KD, seen[first], step, d_C[first], floor)
+        seen[first] = step
+        cut = d_C[best] * (1 - TIE)
+        for b in range(tops.shape[0]):
             # d of an unseen candidate only falls: a bound below the best cannot win.
-            if d_C[c] < cut or d_C[c] == -np.inf:
+            if step == 0 or (lazy and tops[b] < cut):
                 continue
-            if seen[c] < step:
-                evaluations += 1
-                x = candidates[c]
-                while seen[c] < step:
-                    e = dot(z_ND[x], w_KD[seen[c]])
-                    d_C[c] = max(d_C[c] - e * e, floor)
-                    seen[c] += 1
-            if d_C[c] > d_C[best] or turn < 0:
-                best = c
-                if lazy:
+            for c in range(b * BLOCK, min((b + 1) * BLOCK, n)):
+                if d_C[c] == -np.inf or (lazy and cannot_win(d_C, c, best, cut)):
+                    continue
+                if seen[c] < step:
+                    evaluations += 1
+                    d_C[c] = explain(z_ND[candidates[c]], w_KD, seen[c], step, d_C[c], floor)
+                    seen[c] = step
+                if d_C[c] > d_C[best]:
+                    best = c
                     cut = d_C[best] * (1 - TIE)
-        best = first_of_ties(d_C, best)
+            tops[b] = block_top(d_C, b)
+        best = first_of_ties(d_C, tops, best)
         x, d = candidates[best], d_C[best]
         indices[step], gains[step] = x, np.log(d)
         d_C[best] = -np.inf
-        if d > floor:  # else an exact duplicate without ridge: it carries nothing
-            project(p_DD, z_ND[x], w_KD[step])
-            root = np.sqrt(d)
-            for i in range(width):
-                w_KD[step, i] /= root
-            for i in range(width):
-                for j in range(width):
-                    p_DD[i, j] -= w_KD[step, i] * w_KD[step, j]
+        tops[best // BLOCK] = block_top(d_C, best // BLOCK)
+        if d > floor and step + 1 < k:  # an exact duplicate without ridge carries nothing
+            project(p_DD, w_KD, step, z_ND[x], w_KD[step])
+            w_KD[step] /= np.sqrt(d)
     return indices, gains, evaluations
 
 
@@ -200,35 +249,44 @@ def logdet_greedy_kernel(kernel_NN, c_CK, d_C, floor, candidates, given, k, lazy
     """
     n = candidates.shape[0]
     seen = np.zeros(n, np.int64)
+    tops = block_tops(d_C)
     indices, gains = np.empty(k, np.int64), np.empty(k, np.float64)
     chosen, roots = np.empty(k, np.int64), np.empty(k, np.float64)
     evaluations = n
     for step in range(k):
-        best = first = highest(d_C)
+        best = first = highest(d_C, tops)
         cut = -np.inf
-        for turn in range(-1, n):  # the highest bound first, then all in order
-            c = first if turn < 0 else turn
-            if d_C[c] < cut or d_C[c] == -np.inf:
+        for turn in range(-1, tops.shape[0]):  # the highest bound first, then block by block
+            b = first // BLOCK if turn < 0 else turn
+            start, stop = b * BLOCK, min((b + 1) * BLOCK, n)
+            if turn < 0:
+                start, stop = first, first + 1
+            elif step == 0 or (lazy and tops[b] < cut):
                 continue
-            if seen[c] < step:
-                evaluations += 1
-            while seen[c] < step:
-                t = seen[c]
-                x_c = chosen[t]
-                width = given + t
-                e = kernel_NN[candidates[x_c], candidates[c]]
-                e -= dot(c_CK[x_c, :width], c_CK[c, :width])
-                e = e / roots[t] if roots[t] > 0 else 0.0
-                c_CK[c, width] = e
-                d_C[c] = max(d_C[c] - e * e, floor)
-                seen[c] += 1
-            if d_C[c] > d_C[best] or turn < 0:
-                best = c
-                if lazy:
+            for c in range(start, stop):
+                if d_C[c] == -np.inf or (lazy and turn >= 0 and cannot_win(d_C, c, best, cut)):
+                    continue
+                if seen[c] < step:
+                    evaluations += 1
+                while seen[c] < step:
+                    t = seen[c]
+                    x_c = chosen[t]
+                    width = given + t
+                    e = kernel_NN[candidates[x_c], candidates[c]]
+                    e -= dot(c_CK[x_c, :width], c_CK[c, :width])
+                    e = e / roots[t] if roots[t] > 0 else 0.0
+                    c_CK[c, width] = e
+                    d_C[c] = max(d_C[c] - e * e, floor)
+                    seen[c] += 1
+                if d_C[c] > d_C[best] or turn < 0:
+                    best = c
                     cut = d_C[best] * (1 - TIE)
-        best = first_of_ties(d_C, best)
+            if turn >= 0:
+                tops[b] = block_top(d_C, b)
+        best = first_of_ties(d_C, tops, best)
         chosen[step] = best
         roots[step] = np.sqrt(d_C[best]) if d_C[best] > floor else 0.0
         indices[step], gains[step] = candidates[best], np.log(d_C[best])
         d_C[best] = -np.inf
+        tops[best // BLOCK] = block_top(d_C, best // BLOCK)
     return indices, gains, evaluations
