@@ -17,7 +17,7 @@ class ModelSpec(BaseModel):
     # resnet18
     stem: Literal["imagenet", "cifar"] = "imagenet"
     width: int = Field(default=64, ge=1)  # channels of layer1; 64 is the standard network
-    embed_dim: int | None = Field(default=256, ge=1)  # linear layer after pooling; null keeps 8 * width
+    embed_dim: int | None = Field(default=256, ge=1)  # after pooling; null keeps 8 * width
     # vit
     size: Literal["tiny", "small", "base"] = "tiny"
     patch: int = Field(default=16, ge=1)
