@@ -106,13 +106,15 @@ def test_the_policy_allows_our_style_and_script_by_hash_and_nothing_else(
 def test_two_hundred_hostile_names_add_nothing_to_the_page(tmp_path: Path, every: int) -> None:
     names = payloads()
     assert len(set(names)) == 200
-    plain = make_run(tmp_path / "plain", "run", n=160, classes=tuple("abcd"), groups=tuple("wxyz"))
+    plain = make_run(
+        tmp_path / "plain", "run", n=160, classes=tuple("abcd"), groups=tuple("wxyz"), source="mine"
+    )
     base = parsed(write_report([plain], tmp_path / "plain.html", draws=100))
     for i in range(0, 200, 10 * every):
         some = names[i : i + 10]
         folder = re.sub(r"[/\x00\\\\]", "_", some[9])[:60].strip(". ") or "x"
         run = make_run(tmp_path / f"h{i}", folder, method=some[8], sensitive=some[9], n=160,
-                       classes=tuple(some[:4]), groups=tuple(some[4:8]))  # fmt: skip
+                       source="mine", classes=tuple(some[:4]), groups=tuple(some[4:8]))  # fmt: skip
         mining = json.loads((run / "mining.json").read_text(encoding="utf-8"))
         for k, name in enumerate(some[:6]):
             mining["iterations"][k]["sets"]["anchors"][0]["id"] = name

@@ -118,7 +118,7 @@ def _print(subject: Subject, level: float) -> None:
     console.print(
         f"[bold]{escape(subject.name)}[/], by {escape(subject.attribute)}", highlight=False
     )
-    for line in verdict(subject, level):
+    for line in verdict(subject):
         console.print(escape(line), highlight=False)
     cells = Table(title="accuracy of each class in each group", title_justify="left")
     for name, justify in (

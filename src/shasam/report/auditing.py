@@ -81,6 +81,7 @@ def subjects_of(
             level=level,
             strata=strata,
             ids=predicted.ids,
+            unit="rows",
         )
         for g in predicted.groupings
     ]

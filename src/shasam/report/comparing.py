@@ -83,6 +83,7 @@ def settings_of(
             published(members[0].protocol),
             draws,
             seed,
+            "images",
         )
         for i, (name, members) in enumerate(blocks.items())
     ]
@@ -108,7 +109,7 @@ def audit_settings(subjects: Sequence[Sequence[Subject]]) -> list[dict[str, Any]
                 )
             )
     return [
-        _setting(f"setting-{i}", f"by {name}", entries, [], 2000, 0)
+        _setting(f"setting-{i}", f"by {name}", entries, [], 2000, 0, "rows")
         for i, (name, entries) in enumerate(blocks.items())
     ]
 
@@ -135,6 +136,7 @@ def _setting(
     printed: Sequence[Published],
     draws: int,
     seed: int,
+    unit: str,
 ) -> dict[str, Any]:
     methods = list(dict.fromkeys(e.method for e in entries))
     by_method = {m: [e for e in entries if e.method == m] for m in methods}
@@ -187,7 +189,7 @@ def _setting(
             for p in printed
         ],
         "source": joined(sorted({p.source for p in printed})),
-        "caption": _caption(entries),
+        "caption": _caption(entries, unit),
         "many_seeds": any(len(m) > 1 for m in by_method.values()),
         "baseline": baseline,
         "against": against,
@@ -205,10 +207,10 @@ def _setting(
     }
 
 
-def _caption(entries: Sequence[Entry]) -> str:
+def _caption(entries: Sequence[Entry], unit: str) -> str:
     n = {len(e.label) for e in entries}
     size = f"{min(n):,}" if len(n) == 1 else f"{min(n):,} to {max(n):,}"
-    return f"{size} test images; small: 95 % interval, or the standard deviation over seeds"
+    return f"{size} test {unit}; small: interval, or the standard deviation over seeds"
 
 
 def _cell(e: Estimate, spread: Spread, many: bool) -> dict[str, str]:
@@ -269,7 +271,8 @@ def _paired(
     for x, y in pairs or [(of_a[0], of_b[0])]:
         found_images = _images(x, y, draws, seed)
         if found_images is not None:
-            return comparison_line(x.name, y.name, found_images)
+            seeded = " One run each: other seeds may differ." if x.seed is not None else ""
+            return comparison_line(x.name, y.name, found_images) + seeded
     return f"{a} against {b}: their test images are not the same, so they are not paired."
 
 

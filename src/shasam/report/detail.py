@@ -17,7 +17,7 @@ from shasam.report.words import HEADLINE, METRICS, count, label_of, percent, ver
 
 _IMAGE = re.compile(r"data:image/(png|jpeg|webp);base64,[A-Za-z0-9+/]+={0,2}\Z")
 _SETS = (
-    ("anchors", "Anchors", "chosen to be diverse"),
+    ("anchors", "Anchors", "one class, one group"),
     ("positives", "Hard positives", "same class, other groups"),
     ("negatives", "Hard negatives", "other class, same group"),
 )
@@ -247,6 +247,9 @@ def _mining(run: Run, subject: Subject, budget: Budget) -> dict[str, Any] | None
                 if items:
                     near = [x for i in raw if (x := finite(i.get("similarity"))) is not None]
                     mean = f", mean cosine {np.mean(near):.2f}" if near else ""
+                    if side is _SETS and all(i.get("gain") is None for i in raw):
+                        title = title.removeprefix("Hard ").capitalize()
+                        mean += ", drawn at random by this method"
                     sets.append({"title": title, "says": says + mean, "items": items})
             if sets:
                 sides.append({"sets": sets})
@@ -332,6 +335,8 @@ def _rest(entry: dict[str, Any]) -> str:
 
 
 def _opened(times: Any) -> str | None:
+    if isinstance(times, int):
+        return f"{times} time{'' if times == 1 else 's'}"
     if isinstance(times, list):
         times = [t.get("time", _rest(t)) if isinstance(t, dict) else t for t in times]
         return f"{len(times)} time{'' if len(times) == 1 else 's'}: {', '.join(map(str, times))}"

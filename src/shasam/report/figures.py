@@ -137,7 +137,9 @@ def bars(subject: Subject) -> Markup:
             rate = next(r for r in subject.cells if r.name == name and r.group == group)
             e = rate.estimate
             y += 19
-            body.append(text(left, y, f"{group} · {e.support:,} images", "muted small", most=58))
+            body.append(
+                text(left, y, f"{group} · {e.support:,} {subject.unit}", "muted small", most=58)
+            )
             y += 5
             body.append(
                 element("rect", x=left, y=y, width=right - left, height=13.0, cls="track", rx=2.0)

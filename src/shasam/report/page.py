@@ -27,12 +27,20 @@ from shasam.report.words import count, joined, percent, verdict
 
 THUMB_BYTES = 1_700_000
 MOST_DETAILS = 12
-NOTE = (
-    "Values are recomputed from predictions. Intervals of averages are percentiles of 2,000 "
-    "Bayesian bootstrap draws from the counts, with the size of every (class, group) cell kept; "
-    "those of gaps come from inverting a test, so that a gap of 0 can be inside; those of single "
-    "rates are Wilson's. An undefined number says why and is never 0."
-)
+_KEPT = {
+    "cell": "with the size of every (class, group) cell kept",
+    "group": "with the size of every group kept",
+    "none": "with the number of rows kept",
+}
+
+
+def _note(subject: Subject) -> str:
+    return (
+        f"Values are recomputed from predictions. Intervals of averages are percentiles of "
+        f"{count(subject.draws)} Bayesian bootstrap draws from the counts, "
+        f"{_KEPT[subject.strata]}; those of gaps come from inverting a test, so that a gap of 0 "
+        "can be inside; those of single rates are Wilson's. An undefined number says why and is never 0."
+    )
 
 
 def write_report(
@@ -53,6 +61,8 @@ def write_report(
     subjects = [run.subject(draws, seed) for run in chosen]
     known = {run.path: s for run, s in zip(chosen, subjects, strict=True)}
     settings = settings_of(opened, known, draws=draws, seed=seed)
+    if single:  # a plane with one point tells nothing
+        settings = [s for s in settings if s["published"]]
     budget = Budget(THUMB_BYTES)
     details = [
         detail(s, r, f"d{i}", budget, brief=not single, dots=2000 if single else 700)
@@ -85,6 +95,8 @@ def write_report(
         "details_title": "Each method, closer",
         "details_left_out": f"{left} more methods are in the tables above." if left > 0 else "",
         "missing": _missing(opened),
+        "level": f"{100 * subjects[0].level:g}",
+        "method_note": _note(subjects[0]),
         "recompute": "\n".join(
             f"shasam audit {_shown(r.path, out)}/predictions.parquet" for r in opened[:8]
         )
@@ -115,6 +127,8 @@ def write_audit(
     left = len(flat) - len(details)
     first = flat[0]
     settings = audit_settings(subjects)
+    if single:  # a plane with one point tells nothing
+        settings = []
     context: dict[str, Any] = {
         "single": single,
         "title": f"Audit of {joined(names[:4])}",
@@ -126,6 +140,8 @@ def write_audit(
         "details_title": "Each attribute, closer" if len(names) == 1 else "Each model, closer",
         "details_left_out": f"{left} more are in the tables above." if left > 0 else "",
         "missing": [],
+        "level": f"{100 * first.level:g}",
+        "method_note": _note(first),
         "recompute": command,
     }
     out = Path(out)
@@ -170,11 +186,9 @@ def render(context: dict[str, Any]) -> str:
         style=Markup(style),  # noqa: S704 - our own file
         script=Markup(script),  # noqa: S704 - our own file
         version=shasam.__version__,
-        level=95,
         percent=percent,
         count=count,
         mark=lambda i: Markup(marker(i, 0, 0, 4.6, f"fill c{i % COLOURS}")),  # noqa: S704
-        method_note=NOTE,
     )
 
 
@@ -191,7 +205,7 @@ def _representatives(runs: Sequence[Run]) -> list[Run]:
 
 
 def _tests(subject: Subject) -> str:
-    return f"{count(subject.counts.total)} test images, {len(subject.counts.groups)} groups"
+    return f"{count(subject.counts.total)} test {subject.unit}, {len(subject.counts.groups)} groups"
 
 
 def _shown(path: Path, out: Path) -> str:

@@ -29,6 +29,10 @@ class Subject:
     prediction: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64), repr=False)
     group: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64), repr=False)
     ids: np.ndarray | None = field(default=None, repr=False)
+    level: float = 0.95  # of the intervals
+    strata: str = "cell"  # whose sizes resampling keeps
+    draws: int = 2000
+    unit: str = "images"  # what a row is
 
     @classmethod
     def of(
@@ -48,6 +52,7 @@ class Subject:
         level: float = 0.95,
         strata: str = "cell",
         ids: np.ndarray | None = None,
+        unit: str = "images",
     ) -> Subject:
         """Evaluate codes and scores once, for every figure and table."""
         counts = Counts.from_codes(t, p, s, classes, groups)
@@ -85,6 +90,10 @@ class Subject:
             p,
             s,
             ids,
+            level,
+            strata,
+            draws,
+            unit,
         )
 
     @property

@@ -64,7 +64,12 @@ METRICS: dict[str, tuple[str, str, str, str]] = {
         "low",
         "demographic-parity gap averaged over all thresholds",
     ),
-    "abpc": ("Score gap (ABPC)", "area", "low", "area between score densities, 0 to 2"),
+    "abpc": (
+        "Score gap (ABPC)",
+        "area",
+        "low",
+        "area between score densities in hundredths, 0 to 200",
+    ),
 }
 HEADLINE = ("accuracy", "eo_mean", "worst_group_accuracy", "demographic_parity")
 
@@ -100,14 +105,14 @@ def p_value(p: float) -> str:
     return "p < 0.001" if p < 0.001 else f"p = {p:.3f}"
 
 
-def verdict(subject: Subject, level: float = 0.95) -> list[str]:
+def verdict(subject: Subject) -> list[str]:
     """How accurate, how unequal, how sure: sentences for one model."""
     e, n = subject.estimates, subject.counts.total
     acc, eo = e["accuracy"], e["eo_mean"]
-    groups = len(subject.counts.groups)
+    groups, unit = len(subject.counts.groups), subject.unit
     lines = [
-        f"Of {count(n)} test images, {percent(acc.value)} % are classified correctly "
-        f"({percent(level, 0)} % interval {interval(acc)})."
+        f"Of {count(n)} test {unit}, {percent(acc.value)} % are classified correctly "
+        f"({100 * subject.level:g} % interval {interval(acc)})."
     ]
     if not eo.defined:
         lines.append(f"Equalized odds has no value here: {eo.reason}.")
@@ -127,13 +132,13 @@ def verdict(subject: Subject, level: float = 0.95) -> list[str]:
     smallest = eo.support
     if eo.low <= 0:
         lines.append(
-            f"That is within what chance alone gives with {count(smallest)} images in the smallest "
+            f"That is within what chance alone gives with {count(smallest)} {unit} in the smallest "
             "cell: this test set cannot tell the model from one without a gap."
         )
     else:
         sure = "far beyond" if eo.low > 0.5 * eo.value else "more than"
         lines.append(
-            f"That is {sure} what chance gives with {count(smallest)} images in the smallest "
+            f"That is {sure} what chance gives with {count(smallest)} {unit} in the smallest "
             f"cell: the gap is real, and at least {percent(eo.low)} points."
         )
     return lines
