@@ -59,12 +59,14 @@ def check_method(
     oracle: Oracle | None = None,
     oracle_logits: LogitsOracle | None = None,
     overfit: bool = True,
+    overfit_steps: int = 40,
 ) -> MethodReport:
     """Check a method class; raise ``ContractError`` where it breaks a promise.
 
     Parameters: ``config`` (default: the method's own defaults), ``encoder`` makes an encoder for
     images of 32 px (default: a small ResNet-18, or ViT for methods that refuse it), ``oracle``
-    and ``oracle_logits`` naive versions of its losses and of its scores.
+    and ``oracle_logits`` naive versions of its losses and of its scores, ``overfit`` whether to
+    train until about 64 images are known by heart, ``overfit_steps`` on each but the last stage.
     """
     lab = Lab(method, config if config is not None else method.Config(), encoder, classes, groups)
     checks: dict[str, Callable[[], str | None]] = {
@@ -80,7 +82,7 @@ def check_method(
         "deterministic": lambda: _deterministic(lab),
         "predictions": lambda: _predictions(lab, oracle_logits),
         "saved and loaded": lambda: _saved(lab),
-        "overfits": lambda: _overfits(lab) if overfit else "not asked for",
+        "overfits": lambda: _overfits(lab, overfit_steps) if overfit else "not asked for",
     }
     checked, skipped = [], {}
     for name, check in checks.items():
@@ -441,14 +443,14 @@ def _saved(lab: Lab) -> None:
             raise ContractError(f"{name} differs one step after saving and loading")
 
 
-def _overfits(lab: Lab, rounds: int = 8, steps: int = 40) -> None:
+def _overfits(lab: Lab, early_steps: int, rounds: int = 8, steps: int = 40) -> None:
     method = lab.build()
     *early, last = method.stages()
     for stage in early:
         take_steps(
             method,
             stage,
-            lab.batches(method, stage, steps, 32),
+            lab.batches(method, stage, early_steps, 32),
             optimizers(method, stage, "adam", 3e-3),
         )
     steppers = optimizers(method, last, "adam", 3e-3)
