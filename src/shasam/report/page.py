@@ -39,7 +39,8 @@ def _note(subject: Subject) -> str:
         f"Values are recomputed from predictions. Intervals of averages are percentiles of "
         f"{count(subject.draws)} Bayesian bootstrap draws from the counts, "
         f"{_KEPT[subject.strata]}; those of gaps come from inverting a test, so that a gap of 0 "
-        "can be inside; those of single rates are Wilson's. An undefined number says why and is never 0."
+        "can be inside; those of single rates are Wilson's. An undefined number says why and is "
+        "never 0."
     )
 
 
