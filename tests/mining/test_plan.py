@@ -101,7 +101,7 @@ def test_no_triplet_repeats_within_training():
 
 
 def test_nothing_is_embedded_before_mining_starts_and_live_embeds_the_pools_after():
-    plan, *_ = make(start=0.5, ramp=0.0, pool=2.0, negatives="flqmi")
+    plan, *_ = make(start=0.5, ramp=0.0, pool=2.0, refresh="live")
     eye = Eye()
     walk(plan, eye, 0, 30)
     assert eye.calls == 0
@@ -113,7 +113,7 @@ def test_nothing_is_embedded_before_mining_starts_and_live_embeds_the_pools_afte
 
 @pytest.mark.parametrize("refresh,most", [("free", 40), (5, 64), ("live", 64)])
 def test_an_embedding_that_a_training_step_left_is_used_for_free(refresh, most):
-    plan, *_ = make(start=0.5, ramp=0.0, ground=1.0, total=200, refresh=refresh)
+    plan, *_ = make(start=0.5, ramp=0.0, pool=2.0, ground=1.0, total=200, refresh=refresh)
     eye = Eye()
     walk(plan, eye, 0, 100)
     before = eye.calls

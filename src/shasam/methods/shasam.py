@@ -160,6 +160,8 @@ class LiteralConfig(ShasamConfig):
         start=0.0,
         ramp=0.0,
         pool=8.0,
+        trim=0.0,
+        refresh="live",
         pairs="one",
     )
     stage2_sampling: Literal["natural", "balanced"] = "natural"

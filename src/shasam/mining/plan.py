@@ -38,11 +38,11 @@ class MiningConfig(BaseModel):
     ridge: float = 1.0
     nu: float = 1.0
     eta: float = 1.0
-    trim: float = Field(0.0, ge=0, lt=1)
+    trim: float = Field(0.15, ge=0, lt=1)  # least typical of a pool: outliers, wrong labels
     start: float = Field(0.4, ge=0, le=1)  # share of the stage with random sets
     ramp: float = Field(0.2, ge=0, le=1)  # share of the stage over which pools grow to full size
-    pool: float = Field(2.0, ge=1)  # candidates per pick at full hardness
-    refresh: Refresh = "live"
+    pool: float = Field(6.0, ge=1)  # candidates per pick at full hardness
+    refresh: Refresh = "free"
     pairs: Literal["all", "one"] = "all"  # Eq. 3: every (i, j) in a batch; Alg. 1: one
     pair_sampling: PairSampling = "uniform"
     small_pool: Literal["redraw", "repeat", "shrink"] = "repeat"
