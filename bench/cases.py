@@ -1,0 +1,178 @@
+"""One measurement per process: ``python -m bench.cases time FL 4000 5 16`` prints one object."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable
+from statistics import median
+from typing import Any
+
+import numpy as np
+import torch
+
+from bench import limits, peers
+from shasam.submodular import FacilityLocation, SetFunction, loops, maximize
+from shasam.submodular.kernels import kernel_matrix
+
+
+def clock(run: Callable[[], object]) -> float:
+    """Seconds of processor time: one thread, whatever else the machine is doing."""
+    start = time.process_time()
+    run()
+    return time.process_time() - start
+
+
+def turn(run: Callable[[], object]) -> float:
+    """One turn of a run; a short one is repeated and averaged: the clock must not matter."""
+    first = clock(run)
+    if first > 0.02:
+        return first
+    repeats = min(20, int(0.02 / max(first, 1e-6)))
+    return clock(lambda: [run() for _ in range(repeats)]) / repeats
+
+
+def peak_bytes() -> int:
+    """The largest resident size so far, of this process alone."""
+    try:
+        with open("/proc/self/status", encoding="ascii") as lines:
+            for line in lines:
+                if line.startswith("VmHWM:"):
+                    return int(line.split()[1]) * 1024
+    except OSError:
+        pass
+    import resource
+
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+def warm(name: str) -> None:
+    """Compile, load and touch everything once, on a small pool."""
+    z, y = peers.embeddings(64)
+    maximize(peers.ours(name, z, y), 4)
+
+
+def time_case(name: str, n: int, repeats: int, budgets: list[int]) -> dict[str, Any]:
+    """Ours and submodlib in turns, select-only and from embeddings; medians of ratios by k."""
+    z, y = peers.embeddings(n)
+    warm(name)
+    f = peers.ours(name, z, y)
+    made: list[Any] = []
+    built = [clock(lambda: made.append(peers.submodlib(name, z, y)))]
+    theirs = made[0]
+    if n <= 1000:  # their construction is repeated only where it is cheap
+        built += [clock(lambda: peers.submodlib(name, z, y)) for _ in range(4)]
+    return {str(k): _budget(name, f, theirs, z, y, k, repeats, median(built)) for k in budgets}
+
+
+def _budget(
+    name: str,
+    f: SetFunction,
+    theirs: Any,
+    z: torch.Tensor,
+    y: torch.Tensor,
+    k: int,
+    repeats: int,
+    built: float,
+) -> dict[str, Any]:
+    maximize(f, k)
+    picks = peers.submodlib_picks(theirs, k)
+    select, their_select, whole = [], [], []
+    for _ in range(repeats):
+        select.append(turn(lambda: maximize(f, k)))
+        their_select.append(turn(lambda: peers.submodlib_picks(theirs, k)))
+        whole.append(turn(lambda: maximize(peers.ours(name, z, y), k)))
+    their_whole = [built + selected for selected in their_select]
+    told = {
+        "select": median(select),
+        "their_select": median(their_select),
+        "select_ratio": _ratio(their_select, select),
+        "whole": median(whole),
+        "their_whole": median(their_whole),
+        "whole_ratio": _ratio(their_whole, whole),
+        "picks": peers.agreement(f, name, k, picks),
+        "evaluations": maximize(f, k).evaluations,
+    }
+    return told | (_apricot(f, z, k) if name == "FL" else {})
+
+
+def _ratio(theirs: list[float], mine: list[float]) -> float:
+    return median(a / b for a, b in zip(theirs, mine, strict=True))
+
+
+def _apricot(f: SetFunction, z: torch.Tensor, k: int) -> dict[str, Any]:
+    kernel_time = clock(lambda: kernel_matrix(z, "shifted_cosine"))
+    kernel = kernel_matrix(z, "shifted_cosine").numpy()
+    try:
+        picked: list[list[int]] = []
+        fit = clock(lambda: picked.append(peers.apricot_picks(kernel, k)))
+        mine = clock(lambda: maximize(f, k))
+        whole = clock(lambda: maximize(peers.ours("FL", z, z[:1]), k))
+    except ImportError:
+        return {}
+    return {
+        "apricot_select_ratio": fit / mine,
+        "apricot_whole_ratio": (fit + kernel_time) / whole,
+        "apricot_picks": peers.agreement(f, "FL", k, picked[0]),
+    }
+
+
+def memory_case(library: str, name: str, n: int, k: int) -> dict[str, Any]:
+    """Growth of the resident peak from embeddings to picks, and the whole process."""
+    warm(name)
+    if library == "submodlib":
+        small_z, small_y = peers.embeddings(64)
+        peers.submodlib_picks(peers.submodlib(name, small_z, small_y), 4)
+    z, y = peers.embeddings(n)
+    before = peak_bytes()
+    start = time.process_time()
+    if library == "shasam":
+        maximize(peers.ours(name, z, y), k)
+    else:
+        peers.submodlib_picks(peers.submodlib(name, z, y), k)
+    seconds = time.process_time() - start
+    return {"growth": peak_bytes() - before, "process": peak_bytes(), "seconds": seconds}
+
+
+def _gain_pass(z: torch.Tensor, repeats: int) -> float:
+    f, n = FacilityLocation.from_features(z), len(z)
+    rows, state = f.kernel_NR.numpy(), f.start([0]).numpy()
+    bonus, out, pool = np.zeros(n), np.empty(n), np.arange(n)
+    return limits.best_of(lambda: loops.clamped_gains(rows, state, None, bonus, pool, out), repeats)
+
+
+def limit_case(n: int) -> dict[str, Any]:
+    """One FL gain pass against reading the kernel; the kernel build against half a product."""
+    z, _ = peers.embeddings(n)
+    repeats = 9 if n <= 4000 else 4
+    gain_pass = _gain_pass(z, repeats)
+    bandwidth = limits.read_bandwidth(n * n, repeats)
+    build = limits.best_of(lambda: kernel_matrix(z, "shifted_cosine"), repeats)
+    unit, product = torch.nn.functional.normalize(z), torch.empty(n, n)
+    gemm = limits.best_of(lambda: torch.mm(unit, unit.T, out=product), repeats)
+    return {
+        "gain_pass": gain_pass,
+        "read": n * n * 4 / bandwidth,
+        "bandwidth": bandwidth,
+        "build": build,
+        "half_gemm": gemm / 2,
+        "sgemm": limits.sgemm_rate(),
+    }
+
+
+def main(arguments: list[str]) -> None:
+    torch.set_num_threads(1)
+    kind, *rest = arguments
+    if kind == "time":
+        told = time_case(rest[0], int(rest[1]), int(rest[2]), [int(k) for k in rest[3:]])
+    elif kind == "memory":
+        told = memory_case(rest[0], rest[1], int(rest[2]), int(rest[3]))
+    else:
+        told = limit_case(int(rest[0]))
+    print("RESULT " + json.dumps(told))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,259 @@
+"""Speed of the submodular room: ``python -m bench.submodular [--quick] [--write]``.
+
+One table: time from embeddings to picks and select-only time, picks equal or not, peak memory,
+ratios to submodlib and apricot, to the limits of this machine, and the exponent with n. Each case
+is a process of its own with one thread; inside it our runs and the peer's take turns, and what
+counts is the median of the ratios. With ``--write`` the table goes to docs/benchmarks.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+FUNCTIONS = ("FL", "FLCG", "FL1MI", "FLQMI", "LogDet", "LogDetCG")
+SIZES, BUDGETS = (1_000, 4_000, 10_000), (16, 100)
+REPEATS = {1_000: 15, 4_000: 5, 10_000: 3}
+# function -> (select-only bar, from sizes; from-embeddings bar, from sizes)
+BARS = {
+    "FL": ((30, 4_000), (25, 1_000)),
+    "FLCG": ((30, 4_000), (20, 1_000)),
+    "FL1MI": ((30, 4_000), (20, 1_000)),
+    "FLQMI": ((5, 1_000), (5, 1_000)),
+    "LogDet": ((1, 1_000), (100, 10_000)),
+    "LogDetCG": ((1, 1_000), (100, 10_000)),
+}
+LOGDET_LARGE = 4  # select-only bar of LogDet and LogDetCG at n = 10,000
+
+
+def case(*arguments: object) -> dict[str, Any]:
+    """Run one case in a process of one thread; {} and a line on stderr where it fails."""
+    names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
+    done = subprocess.run(
+        [sys.executable, "-m", "bench.cases", *map(str, arguments)],
+        cwd=ROOT,
+        env=os.environ | dict.fromkeys(names, "1"),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    for line in done.stdout.splitlines():
+        if line.startswith("RESULT "):
+            print(f"  {' '.join(map(str, arguments))}", file=sys.stderr)
+            return json.loads(line.removeprefix("RESULT "))
+    reason = (done.stderr.strip().splitlines() or ["no output"])[-1]
+    print(f"  {' '.join(map(str, arguments))}: failed, {reason}", file=sys.stderr)
+    return {}
+
+
+def measure(sizes: tuple[int, ...]) -> dict[str, Any]:
+    times, memory = {}, {}
+    for n in sizes:
+        for name in FUNCTIONS:
+            told = case("time", name, n, REPEATS[n], *BUDGETS)
+            for k in BUDGETS:
+                times[name, n, k] = told.get(str(k), {})
+            memory[name, n] = {
+                library: case("memory", library, name, n, BUDGETS[0])
+                for library in ("shasam", "submodlib")
+            }
+    return {
+        "times": times,
+        "memory": memory,
+        "limits": {n: case("limits", n) for n in sizes},
+        "large": {
+            (name, 100_000): case("memory", "shasam", name, 100_000, k)
+            for name, k in (("LogDet", 16), ("FLQMI", 16))
+        },
+    }
+
+
+def milliseconds(seconds: float | None) -> str:
+    if seconds is None:
+        return "–"
+    return f"{seconds * 1e3:.3g}" if seconds < 1 else f"{seconds * 1e3:,.0f}"
+
+
+def megabytes(told: dict[str, Any], key: str = "growth") -> str:
+    return f"{told[key] / 2**20:,.0f}" if key in told else "–"
+
+
+def times_table(found: dict[str, Any]) -> list[str]:
+    lines = [
+        "| function | n | k | select, ms | submodlib | ratio | from embeddings, ms | submodlib "
+        "| ratio | picks | peak, MiB | submodlib |",
+        "|---|---|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    for (name, n, k), told in found["times"].items():
+        memory = found["memory"][name, n]
+        lines.append(
+            f"| {name} | {n:,} | {k} | {milliseconds(told.get('select'))} "
+            f"| {milliseconds(told.get('their_select'))} "
+            f"| **{told.get('select_ratio', math.nan):.1f}** "
+            f"| {milliseconds(told.get('whole'))} | {milliseconds(told.get('their_whole'))} "
+            f"| **{told.get('whole_ratio', math.nan):.1f}** | {told.get('picks', '–')} "
+            f"| {megabytes(memory['shasam'])} | {megabytes(memory['submodlib'])} |"
+        )
+    return lines
+
+
+def apricot_table(found: dict[str, Any]) -> list[str]:
+    lines = [
+        "| FL, lazy | n | k | select ratio | from embeddings | picks |",
+        "|---|---|---|---|---|---|",
+    ]
+    lines += [
+        f"| apricot | {n:,} | {k} | {told['apricot_select_ratio']:.0f} "
+        f"| {told['apricot_whole_ratio']:.0f} | {told['apricot_picks']} |"
+        for (name, n, k), told in found["times"].items()
+        if name == "FL" and "apricot_select_ratio" in told
+    ]
+    return lines
+
+
+def limits_table(found: dict[str, Any]) -> list[str]:
+    lines = [
+        "| n | FL gain pass, ms | reading the kernel | ratio | kernel build, ms | half a GEMM "
+        "| ratio | read, GB/s | sgemm, GFLOP/s |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    for n, told in found["limits"].items():
+        if told:
+            lines.append(
+                f"| {n:,} | {milliseconds(told['gain_pass'])} | {milliseconds(told['read'])} "
+                f"| **{told['gain_pass'] / told['read']:.2f}** | {milliseconds(told['build'])} "
+                f"| {milliseconds(told['half_gemm'])} "
+                f"| **{told['build'] / told['half_gemm']:.2f}** "
+                f"| {told['bandwidth'] / 1e9:.0f} | {told['sgemm'] / 1e9:.0f} |"
+            )
+    return lines
+
+
+def exponent(found: dict[str, Any], name: str, k: int, key: str) -> float:
+    """The slope of log time over log n between the smallest and the largest size."""
+    known = [
+        (n, told[key])
+        for (f, n, b), told in found["times"].items()
+        if f == name and b == k and told
+    ]
+    if len(known) < 2:
+        return math.nan
+    (n0, t0), (n1, t1) = known[0], known[-1]
+    return math.log(t1 / t0) / math.log(n1 / n0)
+
+
+def exponents_table(found: dict[str, Any]) -> list[str]:
+    lines = [
+        "| time ~ n^x, k = 16 | select | submodlib | from embeddings | submodlib |",
+        "|---|---|---|---|---|",
+    ]
+    for name in FUNCTIONS:
+        cells = [
+            f"{exponent(found, name, 16, key):.2f}"
+            for key in ("select", "their_select", "whole", "their_whole")
+        ]
+        lines.append(f"| {name} | " + " | ".join(cells) + " |")
+    return lines
+
+
+def large_table(found: dict[str, Any]) -> list[str]:
+    lines = [
+        "| n = 100,000, k = 16, from embeddings | ms | growth of the peak, MiB "
+        "| whole process, MiB |",
+        "|---|---|---|---|",
+    ]
+    for (name, _), told in found["large"].items():
+        lines.append(
+            f"| {name} | {milliseconds(told.get('seconds'))} | {megabytes(told)} "
+            f"| {megabytes(told, 'process')} |"
+        )
+    return lines
+
+
+def missed_bars(found: dict[str, Any]) -> list[str]:
+    """Every goal that this run did not reach, with by how much."""
+    missed = []
+    for (name, n, k), told in found["times"].items():
+        if not told:
+            missed.append(f"{name}, n = {n:,}, k = {k}: not measured")
+            continue
+        (select, select_from), (whole, whole_from) = BARS[name]
+        if name.startswith("LogDet") and n >= 10_000:
+            select = LOGDET_LARGE
+        for kind, bar, start in (("select", select, select_from), ("whole", whole, whole_from)):
+            ratio = told[f"{kind}_ratio"]
+            if n >= start and ratio < bar:
+                words = "select-only" if kind == "select" else "from embeddings"
+                missed.append(
+                    f"{name}, n = {n:,}, k = {k}, {words}: {ratio:.1f}×, the goal is {bar}×"
+                )
+        if told["picks"].startswith("differ"):
+            missed.append(f"{name}, n = {n:,}, k = {k}: picks {told['picks']}")
+    for n, told in found["limits"].items():
+        if not told:
+            continue
+        for words, ratio, bar in (
+            ("one FL gain pass", told["gain_pass"] / told["read"], 1.5),
+            ("kernel build", told["build"] / told["half_gemm"], 2.0),
+        ):
+            if ratio > bar:
+                missed.append(f"{words}, n = {n:,}: {ratio:.2f}× its limit, the goal is {bar}×")
+    for (name, n), told in found["large"].items():
+        if not told or told["process"] > 2**30:
+            missed.append(f"{name}, n = {n:,}: {megabytes(told, 'process')} MiB, the goal is 1,024")
+    return missed
+
+
+def page(found: dict[str, Any], command: str) -> str:
+    from bench.limits import machine
+
+    missed = missed_bars(found)
+    goals = [f"- {line}" for line in missed] or ["All goals were reached in this run."]
+    parts = [
+        "# Benchmarks of the submodular room",
+        f"Made by `{command}` on {machine()}, one thread, random 128-dimensional float32 "
+        "embeddings, 16 queries or private elements. A ratio is the peer's time over ours, the "
+        "median over runs that take turns in one process; above 1 we are faster. submodlib and "
+        "apricot are given similarity kernels that our code has built, as float32 arrays; building "
+        "those, and submodlib's own construction, is part of *from embeddings*. Peak memory is the "
+        "growth of the resident set from embeddings to picks at k = 16.",
+        "\n".join(times_table(found)),
+        "## apricot\n\napricot compiles anew on each `fit`; that is part of what its users wait "
+        "for. One run each.",
+        "\n".join(apricot_table(found)),
+        "## Limits of the machine",
+        "\n".join(limits_table(found)),
+        "## Growth with n",
+        "\n".join(exponents_table(found)),
+        "## Without an n×n matrix",
+        "\n".join(large_table(found)),
+        "## Goals that were not reached",
+        "\n".join(goals),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="n = 1,000 and 4,000 only")
+    parser.add_argument("--write", action="store_true", help="write docs/benchmarks.md")
+    chosen = parser.parse_args()
+    command = "python -m bench.submodular" + (" --quick" if chosen.quick else "")
+    text = page(measure(SIZES[:2] if chosen.quick else SIZES), command + " --write")
+    print(text)
+    if chosen.write:
+        target = ROOT / "docs" / "benchmarks.md"
+        draft = target.with_suffix(".md.tmp")
+        draft.write_text(text, encoding="utf-8")
+        draft.replace(target)
+
+
+if __name__ == "__main__":
+    main()
