@@ -27,7 +27,8 @@ $(VENV)/.installed-%: pyproject.toml constraints.txt | $(BIN)/python
 install: $(VENV)/.installed-test
 
 demo: $(VENV)/.installed-jpeg
-	$(BIN)/shasam mine --scene all --out demo
+	$(BIN)/shasam mine --scene all --out demo/scenes
+	$(BIN)/shasam train --out demo --resume
 
 test: $(VENV)/.installed-test
 	$(BIN)/python -m pytest -n 2 --dist worksteal
