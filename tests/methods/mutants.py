@@ -737,7 +737,7 @@ class UnkeyedLatents(FDVAE):
 # a fault that changes nothing that could be seen, with the reason
 SURVIVORS = {
     "WeightsNotClipped": "three steps do not bring a weight to its ceiling",
-    "tadet names its groups the other way": "with two groups, exchanging their names leaves their distance alone",
+    "tadet names its groups the other way": "the distance of two means has no order",
 }
 
 _ = fscl  # the patched modules hold their own references
