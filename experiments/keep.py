@@ -1,0 +1,40 @@
+"""Copy the small records of finished runs: ``python -m experiments.keep RUNS RECORDS``.
+
+Specification, metrics, predictions, log and provenance; no weights, manifests, thumbnails or
+embeddings. Each row of a table has a folder of its own, named by the method and, where a grid has
+it more than once, by what is mined.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+
+import yaml
+
+KEPT = ("spec.yaml", "metrics.json", "predictions.parquet", "provenance.json", "log.jsonl")
+
+
+def row_of(spec: dict) -> str:
+    """The folder of a run: shasam with nothing mined is a row beside shasam."""
+    mining = (spec.get("options") or {}).get("mining") or {}
+    if mining and all(mining[r] == "random" for r in ("anchors", "positives", "negatives")):
+        return f"{spec['method']}-random"
+    return str(spec["method"])
+
+
+def keep(runs: Path, records: Path) -> int:
+    """Copy what is done; returns how many runs."""
+    done = [run for run in sorted(runs.iterdir()) if (run / "DONE").exists()]
+    for run in done:
+        spec = yaml.safe_load((run / "spec.yaml").read_text(encoding="utf-8"))
+        target = records / row_of(spec) / run.name
+        target.mkdir(parents=True, exist_ok=True)
+        for name in KEPT:
+            shutil.copyfile(run / name, target / name)
+    return len(done)
+
+
+if __name__ == "__main__":
+    print(keep(Path(sys.argv[1]), Path(sys.argv[2])), "runs kept")

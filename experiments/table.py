@@ -1,0 +1,68 @@
+"""The table of ``docs/results.md`` from records: ``python -m experiments.table RECORDS``.
+
+One line per row and kind of prediction: mean and standard deviation over seeds in per cent, from
+``metrics.json``; the last logged mean cosine; the share of stage 1 that mining took.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+from pathlib import Path
+
+
+def spread(values: list[float]) -> str:
+    """Mean ± standard deviation, in per cent."""
+    shown = [100 * v for v in values]
+    if len(shown) == 1:
+        return f"{shown[0]:.1f}"
+    return f"{statistics.mean(shown):.1f} ± {statistics.stdev(shown):.1f}"
+
+
+def last_cosine(run: Path) -> float | None:
+    """The mean cosine at the end of the learning stage."""
+    found = None
+    for line in (run / "log.jsonl").read_text(encoding="utf-8").splitlines():
+        found = json.loads(line).get("mean_cosine", found)
+    return found
+
+
+def lines(row: Path, split: str) -> list[str]:
+    """All kinds of prediction of one row."""
+    runs = sorted(run for run in row.iterdir() if (run / "metrics.json").exists())
+    metrics = [json.loads((run / "metrics.json").read_text()) for run in runs]
+    shares = [json.loads((run / "provenance.json").read_text())["mine_fraction"] for run in runs]
+    cosines = [c for c in map(last_cosine, runs) if c is not None]
+    own = [k for k in metrics[0] if k.startswith(f"{split}.")] or [split]
+    out = []
+    for kind in own:
+        feature = kind.removeprefix(f"{split}.").split("-")[0]
+        probes = [m["probe"].get(feature) or next(iter(m["probe"].values())) for m in metrics]
+        cells = [
+            row.name,
+            kind.removeprefix(f"{split}.") if "." in kind else "own head",
+            str(len(runs)),
+            spread([m[kind]["accuracy"]["value"] for m in metrics]),
+            spread([m[kind]["eo_mean"]["value"] for m in metrics]),
+            spread([m[kind]["worst_group_accuracy"]["value"] for m in metrics]),
+            spread([p["accuracy"] for p in probes]),
+            f"{statistics.mean(cosines):.2f}" if cosines else "",
+            f"{100 * statistics.mean(shares):.0f} %" if shares[0] is not None else "",
+        ]
+        out.append("| " + " | ".join(cells) + " |")
+    return out
+
+
+def table(records: Path, split: str = "test") -> str:
+    """Markdown."""
+    head = (
+        "| row | predictions from | seeds | accuracy | EO (mean) | worst cell | group probe | "
+        "mean cosine | mining |\n|---|---|---|---|---|---|---|---|---|"
+    )
+    rows = [row for row in sorted(records.iterdir()) if row.is_dir()]
+    return "\n".join([head, *(line for row in rows for line in lines(row, split))])
+
+
+if __name__ == "__main__":
+    print(table(Path(sys.argv[1]), sys.argv[2] if len(sys.argv) > 2 else "test"))
