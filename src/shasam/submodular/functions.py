@@ -123,6 +123,7 @@ class ClampedFacilityLocation(SetFunction):
         self.n, self.device, self.dtype = len(kernel_NR), kernel_NR.device, kernel_NR.dtype
         self.candidates = candidates
         self._nonnegative = nonnegative
+        self._bonus_array: np.ndarray | None = None
 
     def __call__(self, selected: Any) -> Tensor:
         index = self.index(selected)
@@ -151,7 +152,7 @@ class ClampedFacilityLocation(SetFunction):
             loops.clamped_gains(
                 self._rows(),
                 state.numpy(),
-                self._cap(state).numpy(),
+                self._cap_array(state),
                 self._bonus(),
                 candidates.numpy(),
                 out,
@@ -175,15 +176,14 @@ class ClampedFacilityLocation(SetFunction):
         if self.device.type != "cpu":
             return None
         # Without a floor the walk starts at 0: check_maximizable has refused negative entries.
-        lo_R = (
-            self.kernel_NR.detach().new_zeros(self.kernel_NR.shape[1])
-            if self.lo_R is None
-            else self.lo_R.detach().clone()
-        )
+        rows = self._rows()
+        lo_R = torch.from_numpy(np.zeros(rows.shape[1], rows.dtype))
+        if self.lo_R is not None:
+            lo_R.copy_(self.lo_R.detach())
         return loops.clamped_greedy(
-            self._rows(),
+            rows,
             lo_R.numpy(),
-            self._cap(lo_R).numpy(),
+            self._cap_array(lo_R),
             self._bonus(),
             candidates.numpy(),
             k,
@@ -208,19 +208,26 @@ class ClampedFacilityLocation(SetFunction):
             return self.lo_R.detach()
         return self.kernel_NR.new_full((self.kernel_NR.shape[1],), -torch.inf).detach()
 
-    def _cap(self, floor_R: Tensor) -> Tensor:
-        """The cap of each represented row, empty where there is none."""
-        if self.hi_R is None:
-            return floor_R.new_empty(0)
-        return torch.maximum(self.hi_R.detach(), floor_R)  # a cap below the floor gives nothing
-
     def _capped(self, raised: Tensor, floor_R: Tensor) -> Tensor:
-        return raised if self.hi_R is None else torch.minimum(raised, self._cap(floor_R))
+        if self.hi_R is None:
+            return raised
+        # A cap below the floor gives nothing.
+        return torch.minimum(raised, torch.maximum(self.hi_R.detach(), floor_R))
+
+    def _cap_array(self, floor_R: Tensor) -> np.ndarray | None:
+        if self.hi_R is None:
+            return None
+        return torch.maximum(self.hi_R.detach(), floor_R).numpy()
 
     def _bonus(self) -> np.ndarray:
-        if self.bonus_N is None:
-            return np.zeros(self.n, np.float64)
-        return self.bonus_N.detach().double().numpy()
+        """The bonus in float64, made once: a walk over few represented rows is short."""
+        if self._bonus_array is None:
+            self._bonus_array = (
+                np.zeros(self.n, np.float64)
+                if self.bonus_N is None
+                else self.bonus_N.detach().double().numpy()
+            )
+        return self._bonus_array
 
 
 class FacilityLocation(ClampedFacilityLocation):

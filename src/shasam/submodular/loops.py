@@ -45,16 +45,18 @@ def largest_asymmetry(kernel_NN):
     return worst, row, column
 
 
+# ``hi_R`` None is no cap; numba then compiles the walk without one. A row is named by its array and
+# its number: a slice would count references, which costs more than a short row does.
 @njit(cache=True, fastmath=True)
-def clamped_gain(row_R, lo_R, hi_R):
-    """Σ_r clamp(K_vr, lo_r, hi_r) - lo_r in float64; an empty hi_R is no cap."""
+def clamped_gain(kernel_NR, v, lo_R, hi_R):
+    """Σ_r clamp(K_vr, lo_r, hi_r) - lo_r in float64."""
     total = 0.0
-    if hi_R.shape[0] == 0:
-        for r in range(row_R.shape[0]):
-            total += max(row_R[r], lo_R[r]) - lo_R[r]
-        return total
-    for r in range(row_R.shape[0]):
-        total += min(max(row_R[r], lo_R[r]), hi_R[r]) - lo_R[r]
+    if hi_R is None:
+        for r in range(lo_R.shape[0]):
+            total += max(kernel_NR[v, r], lo_R[r]) - lo_R[r]
+    else:
+        for r in range(lo_R.shape[0]):
+            total += min(max(kernel_NR[v, r], lo_R[r]), hi_R[r]) - lo_R[r]
     return total
 
 
@@ -63,16 +65,17 @@ def clamped_gains(kernel_NR, lo_R, hi_R, bonus_N, candidates, gains):
     """The gain of every candidate, in their order."""
     for c in range(candidates.shape[0]):
         v = candidates[c]
-        gains[c] = clamped_gain(kernel_NR[v], lo_R, hi_R) + bonus_N[v]
+        gains[c] = clamped_gain(kernel_NR, v, lo_R, hi_R) + bonus_N[v]
 
 
 @njit(cache=True)
-def raise_floor(row_R, lo_R, hi_R):
+def raise_floor(kernel_NR, v, lo_R, hi_R):
     """Picking v lifts every represented row to its similarity with v, up to the cap."""
-    for r in range(row_R.shape[0]):
-        lo_R[r] = max(row_R[r], lo_R[r])
-    for r in range(hi_R.shape[0]):
-        lo_R[r] = min(lo_R[r], hi_R[r])
+    for r in range(lo_R.shape[0]):
+        lo_R[r] = max(kernel_NR[v, r], lo_R[r])
+    if hi_R is not None:
+        for r in range(lo_R.shape[0]):
+            lo_R[r] = min(lo_R[r], hi_R[r])
 
 
 @njit(cache=True)
@@ -139,7 +142,7 @@ def clamped_greedy(kernel_NR, lo_R, hi_R, bonus_N, candidates, k, lazy):
         if step > 0:  # the highest bound first: it is likely to stay the highest
             first = best
             v = candidates[first]
-            bound[first] = clamped_gain(kernel_NR[v], lo_R, hi_R) + bonus_N[v]
+            bound[first] = clamped_gain(kernel_NR, v, lo_R, hi_R) + bonus_N[v]
             evaluations += 1
             cut = bound[best] - TIE * abs(bound[best])
             for b in range(tops.shape[0]):
@@ -151,7 +154,7 @@ def clamped_greedy(kernel_NR, lo_R, hi_R, bonus_N, candidates, k, lazy):
                     if lazy and cannot_win(bound, c, best, cut):
                         continue
                     v = candidates[c]
-                    bound[c] = clamped_gain(kernel_NR[v], lo_R, hi_R) + bonus_N[v]
+                    bound[c] = clamped_gain(kernel_NR, v, lo_R, hi_R) + bonus_N[v]
                     evaluations += 1
                     if bound[c] > bound[best]:
                         best = c
@@ -162,36 +165,38 @@ def clamped_greedy(kernel_NR, lo_R, hi_R, bonus_N, candidates, k, lazy):
         indices[step], gains[step] = v, bound[best]
         bound[best] = -np.inf
         tops[best // BLOCK] = block_top(bound, best // BLOCK)
-        raise_floor(kernel_NR[v], lo_R, hi_R)
+        raise_floor(kernel_NR, v, lo_R, hi_R)
     return indices, gains, evaluations
 
 
 @njit(cache=True, fastmath=True)
-def dot(x_D, y_D):
-    """x·y in float64."""
+def row_dot(x, i, y, j, width):
+    """x_i·y_j over the first columns, in float64."""
     total = 0.0
-    for i in range(x_D.shape[0]):
-        total += x_D[i] * y_D[i]
+    for t in range(width):
+        total += x[i, t] * y[j, t]
     return total
 
 
 @njit(cache=True)
-def project(p_DD, w_KD, known, x_D, out_D):
-    """out = (P - Σ_t w_t w_t') x over the known w, in float64; an empty P is the identity."""
-    width = x_D.shape[0]
+def project(p_DD, z_ND, x, w_KD, step, root):
+    """w_step = (P - Σ_{t<step} w_t w_t') z_x / root, in float64; an empty P is the identity."""
+    width = z_ND.shape[1]
     for i in range(width):
-        out_D[i] = x_D[i] if p_DD.shape[0] == 0 else dot(p_DD[i], x_D)
-    for t in range(known):
-        e = dot(x_D, w_KD[t])
+        w_KD[step, i] = z_ND[x, i] if p_DD.shape[0] == 0 else row_dot(p_DD, i, z_ND, x, width)
+    for t in range(step):
+        e = row_dot(z_ND, x, w_KD, t, width)
         for i in range(width):
-            out_D[i] -= e * w_KD[t, i]
+            w_KD[step, i] -= e * w_KD[t, i]
+    for i in range(width):
+        w_KD[step, i] /= root
 
 
 @njit(cache=True)
-def explain(z_D, w_KD, seen, step, d, floor):
+def explain(z_ND, v, w_KD, seen, step, d, floor):
     """d_v after the picks seen..step-1 are known: d -= (z_v·w_t)² each."""
     for t in range(seen, step):
-        e = dot(z_D, w_KD[t])
+        e = row_dot(z_ND, v, w_KD, t, z_ND.shape[1])
         d = max(d - e * e, floor)
     return d
 
@@ -211,7 +216,7 @@ def logdet_greedy_features(z_ND, p_DD, d_C, floor, candidates, k, lazy):
     evaluations = n
     for step in range(k):
         best = first = highest(d_C, tops)
-        d_C[first] = explain(z_ND[candidates[first]], w_KD, seen[first], step, d_C[first], floor)
+        d_C[first] = explain(z_ND, candidates[first], w_KD, seen[first], step, d_C[first], floor)
         seen[first] = step
         cut = d_C[best] * (1 - TIE)
         for b in range(tops.shape[0]):
@@ -223,7 +228,7 @@ def logdet_greedy_features(z_ND, p_DD, d_C, floor, candidates, k, lazy):
                     continue
                 if seen[c] < step:
                     evaluations += 1
-                    d_C[c] = explain(z_ND[candidates[c]], w_KD, seen[c], step, d_C[c], floor)
+                    d_C[c] = explain(z_ND, candidates[c], w_KD, seen[c], step, d_C[c], floor)
                     seen[c] = step
                 if d_C[c] > d_C[best]:
                     best = c
@@ -235,8 +240,7 @@ def logdet_greedy_features(z_ND, p_DD, d_C, floor, candidates, k, lazy):
         d_C[best] = -np.inf
         tops[best // BLOCK] = block_top(d_C, best // BLOCK)
         if d > floor and step + 1 < k:  # an exact duplicate without ridge carries nothing
-            project(p_DD, w_KD, step, z_ND[x], w_KD[step])
-            w_KD[step] /= np.sqrt(d)
+            project(p_DD, z_ND, x, w_KD, step, np.sqrt(d))
     return indices, gains, evaluations
 
 
@@ -273,7 +277,7 @@ def logdet_greedy_kernel(kernel_NN, c_CK, d_C, floor, candidates, given, k, lazy
                     x_c = chosen[t]
                     width = given + t
                     e = kernel_NN[candidates[x_c], candidates[c]]
-                    e -= dot(c_CK[x_c, :width], c_CK[c, :width])
+                    e -= row_dot(c_CK, x_c, c_CK, c, width)
                     e = e / roots[t] if roots[t] > 0 else 0.0
                     c_CK[c, width] = e
                     d_C[c] = max(d_C[c] - e * e, floor)
