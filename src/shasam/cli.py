@@ -18,6 +18,7 @@ app.command("shasam.commands.train:train", name="train")
 app.command("shasam.commands.evaluate:evaluate", name="evaluate")
 app.command("shasam.commands.predict:predict", name="predict")
 app.command("shasam.commands.sweep:sweep", name="sweep")
+app.command("shasam.commands.compare:compare", name="compare")
 app.command("shasam.commands.methods:methods", name="methods")
 
 

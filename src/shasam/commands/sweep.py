@@ -34,13 +34,12 @@ def sweep(
     dry
         List the runs and stop.
     """
-    import json
     import sys
 
     from shasam.config import read_yaml
     from shasam.runs.directory import RunDirectory
     from shasam.runs.grid import expand
-    from shasam.runs.sweep import Outcome
+    from shasam.runs.sweep import says
     from shasam.runs.sweep import sweep as carry_out
 
     specs = expand(read_yaml(grid))
@@ -51,19 +50,14 @@ def sweep(
             print(f"{state:6s} {spec.name} seed {spec.seed}")
         return
 
-    def tell(outcome: Outcome) -> None:
-        line = f"{outcome.status:8s}{outcome.spec.name} seed {outcome.spec.seed}"
-        if outcome.status == "failed":
-            line += f"  {outcome.message} (see {outcome.path / 'output.txt'})"
-        else:
-            metrics = json.loads((outcome.path / "metrics.json").read_text())["test"]
-            for key, word in (("accuracy", "acc"), ("eo_mean", "EO")):
-                value = metrics[key]["value"]
-                line += f"  {word} {100 * value:.1f}" if value is not None else f"  {word} -"
-            line += f"  {outcome.seconds:.0f} s" if outcome.status == "done" else ""
-        print(line, flush=True)
-
-    outcomes = carry_out(specs, out, jobs=jobs, threads=threads, device=device, tell=tell)
+    outcomes = carry_out(
+        specs,
+        out,
+        jobs=jobs,
+        threads=threads,
+        device=device,
+        tell=lambda o: print(says(o), flush=True),
+    )
     failed = sum(o.status == "failed" for o in outcomes)
     if failed:
         print(f"{failed} of {len(outcomes)} runs failed", file=sys.stderr)

@@ -44,6 +44,8 @@ class Method(nn.Module):
     Config: ClassVar[type[MethodConfig]] = MethodConfig
     # True where the loss is a mean over rows, so that a batch may be cut over processes
     row_wise: ClassVar[bool] = False
+    # the encoder a method cannot do without, or None where any will do
+    needs_encoder: ClassVar[str | None] = None
 
     def __init__(self, config: MethodConfig, encoder: nn.Module, classes: int, groups: int) -> None:
         super().__init__()

@@ -26,6 +26,7 @@ class QueryMethod(CE):
     """A ViT with a linear classifier, trained on cell-balanced batches; it reads the query q."""
 
     row_wise = False
+    needs_encoder = "vit"
 
     def __init__(self, config: CEConfig, encoder: nn.Module, classes: int, groups: int) -> None:
         super().__init__(config, encoder, classes, groups)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -23,6 +24,18 @@ class Outcome:
     status: str  # "done", "skipped", "failed"
     seconds: float
     message: str = ""
+
+
+def says(outcome: Outcome) -> str:
+    """One line about a run that has ended."""
+    line = f"{outcome.status:8s}{outcome.spec.name} seed {outcome.spec.seed}"
+    if outcome.status == "failed":
+        return f"{line}  {outcome.message} (see {outcome.path / 'output.txt'})"
+    metrics = json.loads((outcome.path / "metrics.json").read_text())["test"]
+    for key, word in (("accuracy", "acc"), ("eo_mean", "EO")):
+        value = metrics[key]["value"]
+        line += f"  {word} {100 * value:.1f}" if value is not None else f"  {word} -"
+    return line + (f"  {outcome.seconds:.0f} s" if outcome.status == "done" else "")
 
 
 def sweep(
