@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import pytest
 from tests.methods.cases import CASES
 
@@ -30,14 +32,24 @@ def test_every_method_of_the_paper_is_registered() -> None:
     assert {*wanted.split(), "groupdro", "posthoc"} <= set(names("method"))
 
 
-@pytest.mark.parametrize("name", sorted(CASES))
+QUICK = ("fscl+", "groupdro", "posthoc", "tadet")  # the others in the slow tier
+
+
+def tiers(names: Iterable[str], quick: tuple[str, ...]) -> list:
+    return [n if n in quick else pytest.param(n, marks=pytest.mark.slow) for n in names]
+
+
+@pytest.mark.parametrize("name", tiers(sorted(CASES), QUICK))
 def test_more_classes_and_groups(name: str) -> None:
     case = {k: v for k, v in CASES[name].items() if k == "config"}
     report = check_method(lookup("method", name), classes=3, groups=4, overfit=False, **case)
     assert "finite at the edges" in report.checked
 
 
-@pytest.mark.parametrize("name", ["ce", "grl", "lnl", "mfd", "supcon", "fscl", "fscl+", "groupdro"])
+ON_VIT = ("ce", "grl", "lnl", "mfd", "supcon", "fscl", "fscl+", "groupdro")
+
+
+@pytest.mark.parametrize("name", tiers(ON_VIT, ("grl", "fscl")))
 def test_methods_without_a_vit_of_their_own_take_one(name: str) -> None:
     method = lookup("method", name)
     report = check_method(method, encoder=lambda: ViT("tiny", 32, 16, depth=2), overfit=False)
