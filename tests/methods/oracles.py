@@ -182,10 +182,15 @@ def groupdro_oracle(m: Method, b: Batch, stage: str) -> Sequence:
 
 
 def two_stage(m: Method, b: Batch) -> list[Tensor]:
-    # no plan has been made here, so every cell weighs 1 for the classifiers of the other way too
-    return [
-        sum(ce(head(b.features[kind.split("-")[0]]), b.t_B) for kind, head in m.classifiers.items())
-    ]
+    # the weights of the cells have a test of their own, in tests/training/test_trainer.py
+    total = torch.zeros(())
+    for kind, head in m.classifiers.items():
+        scores = head(b.features[kind.split("-")[0]])
+        for row, (t, s) in enumerate(zip(b.t_B.tolist(), b.s_B.tolist(), strict=True)):
+            weight = float(m.reweight_CG[t, s]) if "-" in kind else 1.0
+            loss = torch.logsumexp(scores[row], 0) - scores[row, t]
+            total = total + weight * loss / len(b.t_B)
+    return [total]
 
 
 def projections(m: Method, b: Batch) -> tuple[Tensor, list[int], list[int]]:
