@@ -30,6 +30,9 @@ demo: $(VENV)/.installed-jpeg
 	$(BIN)/shasam mine --scene all --out demo/scenes
 	$(BIN)/shasam train --out demo --resume
 
+# Two test processes of one thread each: with more threads than cores they stand in each other's way.
+test test-all: export OMP_NUM_THREADS = 1
+
 test: $(VENV)/.installed-test
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
