@@ -23,7 +23,7 @@ def test_method_keeps_the_contract(name: str) -> None:
 
 @pytest.mark.slow
 def test_fdvae_learns_64_images_by_heart() -> None:
-    report = check_method(lookup("method", "fdvae"), overfit_steps=400, **CASES["fdvae"])
+    report = check_method(lookup("method", "fdvae"), overfit_steps=600, **CASES["fdvae"])
     assert "overfits" in report.checked
 
 

@@ -33,8 +33,6 @@ class LatentEncoder(nn.Module):
         self.wide = nn.Conv2d(64, 256, 4)
         self.last = nn.Conv2d(256, 2 * latents, 1)
         self.out_dim = latents
-        for layer in (*self.down, self.wide):
-            nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")  # see ``mlp``
 
     def stats(self, images: Tensor) -> tuple[Tensor, Tensor]:
         x = images
@@ -70,12 +68,7 @@ def mlp(inside: int, hidden: int, outside: int, layers: int = 6) -> nn.Sequentia
     widths = [inside, *[hidden] * (layers - 1), outside]
     modules: list[nn.Module] = []
     for a, b in pairwise(widths):
-        layer = nn.Linear(a, b)
-        # six layers of torch's default start shrink a signal to a fiftieth, and the latents
-        # collapse before it arrives; paper: the default start and 100 epochs
-        nn.init.kaiming_normal_(layer.weight, a=0.2, nonlinearity="leaky_relu")
-        nn.init.zeros_(layer.bias)
-        modules += [layer, nn.LeakyReLU(0.2)]
+        modules += [nn.Linear(a, b), nn.LeakyReLU(0.2)]
     return nn.Sequential(*modules[:-1])
 
 
