@@ -48,23 +48,31 @@ def peak_bytes() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
-def warm(name: str) -> None:
-    """Compile, load and touch everything once, on a small pool."""
+def warm(name: str, theirs: bool) -> None:
+    """Import, compile, load and touch everything once, on a small pool."""
     z, y = peers.embeddings(64)
     maximize(peers.ours(name, z, y), 4)
+    if theirs:
+        peers.submodlib_picks(peers.submodlib(name, z, y), 4)
 
 
 def time_case(name: str, n: int, repeats: int, budgets: list[int]) -> dict[str, Any]:
     """Ours and submodlib in turns, select-only and from embeddings; medians of ratios by k."""
     z, y = peers.embeddings(n)
-    warm(name)
+    warm(name, True)
     f = peers.ours(name, z, y)
     made: list[Any] = []
     built = [clock(lambda: made.append(peers.submodlib(name, z, y)))]
     theirs = made[0]
     if n <= 1000:  # their construction is repeated only where it is cheap
         built += [clock(lambda: peers.submodlib(name, z, y)) for _ in range(4)]
-    return {str(k): _budget(name, f, theirs, z, y, k, repeats, median(built)) for k in budgets}
+    own = [clock(lambda: peers.submodlib_from_embeddings(name, z, y))]
+    if n <= 1000:
+        own += [clock(lambda: peers.submodlib_from_embeddings(name, z, y)) for _ in range(4)]
+    return {
+        str(k): _budget(name, f, theirs, z, y, k, repeats, (median(own), median(built)))
+        for k in budgets
+    }
 
 
 def _budget(
@@ -75,7 +83,7 @@ def _budget(
     y: torch.Tensor,
     k: int,
     repeats: int,
-    built: float,
+    builds: tuple[float, float],
 ) -> dict[str, Any]:
     maximize(f, k)
     picks = peers.submodlib_picks(theirs, k)
@@ -84,7 +92,8 @@ def _budget(
         select.append(turn(lambda: maximize(f, k)))
         their_select.append(turn(lambda: peers.submodlib_picks(theirs, k)))
         whole.append(turn(lambda: maximize(peers.ours(name, z, y), k)))
-    their_whole = [built + selected for selected in their_select]
+    own, given = builds
+    their_whole = [own + selected for selected in their_select]
     told = {
         "select": median(select),
         "their_select": median(their_select),
@@ -92,6 +101,7 @@ def _budget(
         "whole": median(whole),
         "their_whole": median(their_whole),
         "whole_ratio": _ratio(their_whole, whole),
+        "given_ratio": _ratio([given + selected for selected in their_select], whole),
         "picks": peers.agreement(f, name, k, picks),
         "evaluations": maximize(f, k).evaluations,
     }
@@ -121,10 +131,7 @@ def _apricot(f: SetFunction, z: torch.Tensor, k: int) -> dict[str, Any]:
 
 def memory_case(library: str, name: str, n: int, k: int) -> dict[str, Any]:
     """Growth of the resident peak from embeddings to picks, and the whole process."""
-    warm(name)
-    if library == "submodlib":
-        small_z, small_y = peers.embeddings(64)
-        peers.submodlib_picks(peers.submodlib(name, small_z, small_y), 4)
+    warm(name, library == "submodlib")
     z, y = peers.embeddings(n)
     before = peak_bytes()
     start = time.process_time()
@@ -158,6 +165,8 @@ def limit_case(n: int) -> dict[str, Any]:
         "bandwidth": bandwidth,
         "build": build,
         "half_gemm": gemm / 2,
+        # A new matrix costs this much before anything is computed.
+        "touch": limits.best_of(lambda: np.empty((n, n), np.float32).fill(0), repeats),
         "sgemm": limits.sgemm_rate(),
     }
 

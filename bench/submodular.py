@@ -88,8 +88,8 @@ def megabytes(told: dict[str, Any], key: str = "growth") -> str:
 def times_table(found: dict[str, Any]) -> list[str]:
     lines = [
         "| function | n | k | select, ms | submodlib | ratio | from embeddings, ms | submodlib "
-        "| ratio | picks | peak, MiB | submodlib |",
-        "|---|---|---|---|---|---|---|---|---|---|---|---|",
+        "| ratio | given our kernel | picks | peak, MiB | submodlib |",
+        "|---|---|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for (name, n, k), told in found["times"].items():
         memory = found["memory"][name, n]
@@ -98,7 +98,8 @@ def times_table(found: dict[str, Any]) -> list[str]:
             f"| {milliseconds(told.get('their_select'))} "
             f"| **{told.get('select_ratio', math.nan):.1f}** "
             f"| {milliseconds(told.get('whole'))} | {milliseconds(told.get('their_whole'))} "
-            f"| **{told.get('whole_ratio', math.nan):.1f}** | {told.get('picks', '–')} "
+            f"| **{told.get('whole_ratio', math.nan):.1f}** "
+            f"| {told.get('given_ratio', math.nan):.1f} | {told.get('picks', '–')} "
             f"| {megabytes(memory['shasam'])} | {megabytes(memory['submodlib'])} |"
         )
     return lines
@@ -121,8 +122,8 @@ def apricot_table(found: dict[str, Any]) -> list[str]:
 def limits_table(found: dict[str, Any]) -> list[str]:
     lines = [
         "| n | FL gain pass, ms | reading the kernel | ratio | kernel build, ms | half a GEMM "
-        "| ratio | read, GB/s | sgemm, GFLOP/s |",
-        "|---|---|---|---|---|---|---|---|---|",
+        "| ratio | touching fresh memory, ms | read, GB/s | sgemm, GFLOP/s |",
+        "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for n, told in found["limits"].items():
         if told:
@@ -130,7 +131,7 @@ def limits_table(found: dict[str, Any]) -> list[str]:
                 f"| {n:,} | {milliseconds(told['gain_pass'])} | {milliseconds(told['read'])} "
                 f"| **{told['gain_pass'] / told['read']:.2f}** | {milliseconds(told['build'])} "
                 f"| {milliseconds(told['half_gemm'])} "
-                f"| **{told['build'] / told['half_gemm']:.2f}** "
+                f"| **{told['build'] / told['half_gemm']:.2f}** | {milliseconds(told['touch'])} "
                 f"| {told['bandwidth'] / 1e9:.0f} | {told['sgemm'] / 1e9:.0f} |"
             )
     return lines
@@ -220,10 +221,12 @@ def page(found: dict[str, Any], command: str) -> str:
         "# Benchmarks of the submodular room",
         f"Made by `{command}` on {machine()}, one thread, random 128-dimensional float32 "
         "embeddings, 16 queries or private elements. A ratio is the peer's time over ours, the "
-        "median over runs that take turns in one process; above 1 we are faster. submodlib and "
-        "apricot are given similarity kernels that our code has built, as float32 arrays; building "
-        "those, and submodlib's own construction, is part of *from embeddings*. Peak memory is the "
-        "growth of the resident set from embeddings to picks at k = 16.",
+        "median over runs that take turns in one process; above 1 we are faster. *From "
+        "embeddings* is what a user of submodlib waits for who gives it the embeddings and a "
+        "metric; *given our kernel* spares it that: our code builds the similarity kernel, and "
+        "submodlib only takes it over (that kernel is also what picks and select-only times are "
+        "compared on). Peak memory is the growth of the resident set from embeddings to picks at "
+        "k = 16, submodlib's with our kernel.",
         "\n".join(times_table(found)),
         "## apricot\n\napricot compiles anew on each `fit`; that is part of what its users wait "
         "for. One run each.",

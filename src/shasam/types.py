@@ -29,7 +29,7 @@ class Selection:
     def __post_init__(self) -> None:
         if self.indices.shape != self.gains.shape or self.indices.ndim != 1:
             raise ContractError("a Selection needs one gain for each index")
-        if len(set(self.indices.tolist())) != len(self.indices):
+        if len(set(self.indices.tolist())) != self.indices.shape[0]:
             raise ContractError("a Selection must not hold an index twice")
 
     def __len__(self) -> int:

@@ -7,7 +7,9 @@ import io
 from pathlib import Path
 
 import pytest
+import yaml
 from payloads import payloads
+from run_files import make_run
 
 from shasam.errors import SpecError
 from shasam.report import rows_of, table
@@ -52,3 +54,27 @@ def test_published_numbers_are_found_for_their_setting_only() -> None:
     utk = {"source": "utkface", "target": "gender", "sensitive": "ethnicity", "alpha": 3.0}
     assert {p.method for p in published(utk)} == {"SupCon", "FSCL", "FSCL+"}
     assert published(utk | {"alpha": 5.0}) == [] == published({"source": "faces"})
+
+
+def test_runs_of_one_method_are_told_apart_by_what_differs(tmp_path: Path) -> None:
+    paths = []
+    for encoder in ("resnet18", "vit"):
+        for seed in range(2):
+            path = make_run(tmp_path, f"{encoder}{seed}", method="ce", seed=seed, n=400)
+            spec = yaml.safe_load((path / "spec.yaml").read_text())
+            spec["model"] = {"encoder": encoder, "width": 16}
+            spec["seed"] = seed
+            (path / "spec.yaml").write_text(yaml.safe_dump(spec))
+            paths.append(path)
+    rows = rows_of(paths)
+    assert [(r.method, r.seeds) for r in rows] == [
+        ("ce (encoder resnet18)", 2),
+        ("ce (encoder vit)", 2),
+    ]
+    assert [r.method for r in rows_of(paths[:2])] == ["ce"]  # nothing differs but the seed
+
+
+def test_a_markdown_row_tells_what_its_runs_took(many_runs: list[Path]) -> None:
+    head, _, first, *_ = table(rows_of(many_runs), "md").splitlines()
+    assert head.endswith("| minutes | views | parameters |")
+    assert head.count("|") == first.count("|")

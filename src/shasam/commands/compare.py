@@ -7,6 +7,16 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
+# what the screen shows, narrow enough for 80 columns; the file beside the page has all of it
+SHOWN = {
+    "accuracy": "acc",
+    "balanced_accuracy": "BA",
+    "eo_mean": "EO",
+    "equal_opportunity": "EOpp",
+    "demographic_parity": "DP",
+    "worst_group_accuracy": "worst",
+}
+
 
 def compare(
     *,
@@ -18,7 +28,7 @@ def compare(
     target: str | None = None,
     sensitive: str | None = None,
     alpha: float | None = None,
-    profile: Literal["paper", "cpu", "smoke"] = "cpu",
+    profile: Literal["paper", "cpu", "quick", "smoke"] = "quick",
     steps: int | None = None,
     seeds: int = 3,
     set_: Annotated[list[str] | None, Parameter(name="--set", negative=())] = None,
@@ -33,7 +43,7 @@ def compare(
     Parameters
     ----------
     methods
-        Names with commas between them, or all.
+        Names with commas between them, or all. A name may carry its encoder: ce@vit.
     data
         The source: faces, utkface, celeba, manifest, ...
     root
@@ -67,18 +77,22 @@ def compare(
     device
         Where to compute.
     """
+    from rich import box
     from rich.console import Console
     from rich.table import Table
 
     from shasam.config import merge, parse_set
     from shasam.registry import lookup, names
-    from shasam.report import write_report
-    from shasam.runs.comparison import COLUMNS, compared
+    from shasam.report import rows_of, write_report
+    from shasam.report.files import write_text
+    from shasam.report.tables import markdown, plain
     from shasam.runs.grid import expand
     from shasam.runs.sweep import says
     from shasam.runs.sweep import sweep as carry_out
 
-    chosen = names("method") if methods == "all" else [m.strip() for m in methods.split(",")]
+    # the ViT methods are to be seen beside plain cross-entropy on a ViT
+    everything = [*names("method"), "ce@vit"]
+    chosen = everything if methods == "all" else [m.strip() for m in methods.split(",")]
     given = {
         "name": data,
         "root": None if root is None else str(root),
@@ -93,9 +107,10 @@ def compare(
         base["train"] = {"steps": steps}
     base = merge(base, parse_set(set_ or []))
     runs = []
-    for name in chosen:
-        needs = lookup("method", name).needs_encoder
-        runs.append({"method": name, **({"model": {"encoder": needs}} if needs else {})})
+    for asked in chosen:
+        name, _, encoder = asked.partition("@")
+        encoder = encoder or lookup("method", name).needs_encoder or ""
+        runs.append({"method": name, **({"model": {"encoder": encoder}} if encoder else {})})
     specs = expand(
         {
             "profile": profile,
@@ -117,14 +132,25 @@ def compare(
     done = [outcome.path for outcome in outcomes if outcome.status != "failed"]
     if not done:
         raise SystemExit(1)
-    table = Table(title=f"{data}: mean ± standard deviation over seeds, %")
-    for column in COLUMNS:
-        table.add_column(column, justify="left" if column == "method" else "right")
-    for row in compared(done):
-        table.add_row(*row)
-    console.print(table)
+    rows = rows_of(done, list(SHOWN))
+    quality = Table(title="test split, %: mean ± standard deviation over seeds", box=box.SIMPLE)
+    cost = Table(title="what a run took", box=box.SIMPLE)
+    for table, columns in (
+        (quality, ("method", *SHOWN.values())),
+        (cost, ("method", "seeds", "minutes", "views", "parameters")),
+    ):
+        for column in columns:
+            table.add_column(column, justify="left" if column == "method" else "right")
+    for row in rows:
+        quality.add_row(row.method, *(plain(row.cells[m], "±") for m in SHOWN))
+        cost.add_row(row.method, str(row.seeds), *(row.cost.words() if row.cost else ()))
+    console.print(quality)
+    console.print(cost)
+    text = page.with_suffix(".md")
+    write_text(text, markdown(rows))
     figures = page.parent / "figures"
     write_report(done, page, figures_dir=figures)
-    console.print(f"page       {page}\nfigures    {figures}")
+    for kind, place in (("page", page), ("table", text), ("figures", figures)):
+        console.print(f"{kind:11s}{place}", soft_wrap=True)
     if len(done) < len(outcomes):
         raise SystemExit(1)

@@ -68,7 +68,7 @@ def train(
     size
         Pixels of a side.
     profile
-        Starting point: paper, cpu or smoke. Without --config and --profile it is cpu.
+        Starting point: paper, cpu, quick or smoke. Without --config and --profile it is cpu.
     encoder
         resnet18 or vit.
     init

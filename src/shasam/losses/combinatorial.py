@@ -111,7 +111,8 @@ def logdetcmi(
     """LogDetCMI, [ld(A∪P) + ld(N∪P) - ld(A∪P∪N) - ld(P)]/(|A| + |P| + |N|).
 
     ld(X) = log det(S_X + λI). It is symmetric in A and N; ``attraction`` μ adds the companion
-    -μ·I(A; P)/(|A| + |P|), which says that P belongs with A. The ridge belongs to the definition: S has rank ≤ D.
+    -μ·I(A; P)/(|A| + |P|), which says that P belongs with A. The ridge belongs to the definition:
+    S has rank ≤ D.
     """
     z_MD = _wide(z_MD)
     a, p, n = len(anchors), len(positives), len(negatives)

@@ -45,7 +45,10 @@ class EmbeddingBank:
 
     def read(self, rows: Tensor, embed: Embed, step: int) -> Tensor:
         """Embeddings (n, D) young enough for the policy; the others are made now."""
-        limit = {"live": 0, "epoch": 2**39, "free": 2**39}.get(self.refresh, self.refresh)  # type: ignore[call-overload]
+        if isinstance(self.refresh, int):
+            limit = self.refresh
+        else:
+            limit = 0 if self.refresh == "live" else 2**39
         stale = rows[step - self.stamp_N[self.place[rows]] > limit].unique()
         if len(stale):
             self._write(stale, self._embed(stale, embed), step)

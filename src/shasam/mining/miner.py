@@ -83,7 +83,7 @@ class Miner:
         rows = (pools.anchors, pools.positives, pools.negatives)
         common = min(k, pools.smallest)
         z = torch.nn.functional.normalize(z_ND.float(), dim=1)
-        mined = self.pick(*(z[r] for r in rows), common, generator)
+        mined = self.pick(z[rows[0]], z[rows[1]], z[rows[2]], common, generator)
         picked = [
             r[p]
             for r, p in zip(rows, (mined.anchors, mined.positives, mined.negatives), strict=True)

@@ -140,7 +140,7 @@ class MinedPlan(BatchPlan):
                 continue
             z = F.normalize(embed(torch.cat(sides["pool"])).float(), dim=1).cpu().split(sizes)
             generator = torch.Generator().manual_seed(self._key(4, step))
-            mined = self.miner.pick(*z, min(self.k, *sizes), generator)
+            mined = self.miner.pick(z[0], z[1], z[2], min(self.k, *sizes), generator)
             made.append(explain(step, pair, sides, z, mined))
         return made
 
@@ -168,10 +168,11 @@ class MinedPlan(BatchPlan):
             pools.append(self._pool(pair, role, wanted))
         k = min(self.k, *(len(pool) for pool in pools))  # less than k only where pools shrink
         if growth <= 1.0:
-            mined = self.random.pick(*(torch.zeros(len(p), 1) for p in pools), k, generator)
+            z = tuple(torch.zeros(len(p), 1) for p in pools)
+            mined = self.random.pick(z[0], z[1], z[2], k, generator)
         else:
             z = self.bank.read(torch.cat(pools), embed, step).split([len(p) for p in pools])
-            mined = self.miner.pick(*z, k, generator)
+            mined = self.miner.pick(z[0], z[1], z[2], k, generator)
         picks = (mined.anchors, mined.positives, mined.negatives)
         return [pool[pick] for pool, pick in zip(pools, picks, strict=True)], mined
 
@@ -208,14 +209,15 @@ class MinedPlan(BatchPlan):
 
     def _triplet(self, pair: tuple[int, int], rows_B: Tensor, sets: list[Tensor]) -> Triplet:
         sizes = [len(part) for part in sets]
-        places = torch.arange(len(rows_B)).split(sizes)
-        return Triplet(*places, *pair, self.t_N[rows_B], self.s_N[rows_B])
+        a, p, n = torch.arange(len(rows_B)).split(sizes)
+        return Triplet(a, p, n, pair[0], pair[1], self.t_N[rows_B], self.s_N[rows_B])
 
     def _pooled(self, pair: tuple[int, int], rows_B: Tensor) -> Triplet:
         t_B, s_B = self.t_N[rows_B], self.s_N[rows_B]
         same_t, same_s = t_B == pair[0], s_B == pair[1]
-        sets = (same_t & same_s, same_t & ~same_s, ~same_t & same_s)
-        return Triplet(*(mask.nonzero().flatten() for mask in sets), *pair, t_B, s_B)
+        masks = (same_t & same_s, same_t & ~same_s, ~same_t & same_s)
+        a, p, n = (mask.nonzero().flatten() for mask in masks)
+        return Triplet(a, p, n, pair[0], pair[1], t_B, s_B)
 
     # -- the ground set --------------------------------------------------------------------------
 

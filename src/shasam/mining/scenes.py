@@ -10,7 +10,8 @@ from torch import Tensor
 from shasam.data import DataSpec
 from shasam.data.sources.clusters import SCENES, Clusters
 from shasam.errors import SpecError
-from shasam.mining.miner import Miner
+from shasam.mining.miner import Miner, SmallPool
+from shasam.mining.pools import Pools
 from shasam.mining.random import RandomMiner
 from shasam.mining.shasam import ShasamMiner
 from shasam.registry import did_you_mean
@@ -27,9 +28,16 @@ _SETS = (
 class _Plane(ShasamMiner):
     """In raw 2-D a direction means nothing: points are compared by distance, never normalised."""
 
-    def _sets(self, z_ND, pools, k, small_pool, generator):  # type: ignore[no-untyped-def]
+    def _sets(
+        self,
+        z_ND: Tensor,
+        pools: Pools,
+        k: int,
+        small_pool: SmallPool,
+        generator: torch.Generator,
+    ) -> tuple[Tensor, Tensor, Tensor]:
         rows = (pools.anchors, pools.positives, pools.negatives)
-        mined = self.pick(*(z_ND[r] for r in rows), k, generator)
+        mined = self.pick(z_ND[rows[0]], z_ND[rows[1]], z_ND[rows[2]], k, generator)
         return (
             rows[0][mined.anchors],
             rows[1][mined.positives],

@@ -20,7 +20,7 @@ from shasam.report.comparing import audit_settings, settings_of
 from shasam.report.detail import Budget, detail, tiles
 from shasam.report.files import write_text
 from shasam.report.predictions import Predicted
-from shasam.report.run import Run
+from shasam.report.run import Run, opened_runs
 from shasam.report.subject import Subject
 from shasam.report.svg import COLOURS, marker
 from shasam.report.words import count, joined, percent, verdict
@@ -55,7 +55,7 @@ def write_report(
     """Build the page of one run or a comparison of many from their files; returns ``out``."""
     if not runs:
         raise InputError("a report needs at least one run directory")
-    opened = [Run(Path(path)) for path in runs]
+    opened = opened_runs([Path(path) for path in runs])
     out = Path(out)
     single = len(opened) == 1
     chosen = opened if single else _representatives(opened)

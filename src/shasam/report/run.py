@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -19,6 +19,7 @@ from shasam.errors import DataError
 from shasam.report.predictions import Columns, Predicted, read_predictions
 from shasam.report.subject import Subject
 
+MOST_DIFFERENCES = 3  # that a name tells
 MOST_BYTES = 64 * 2**20  # of a JSON or YAML file; beyond that it is not one of ours
 
 
@@ -27,6 +28,7 @@ class Run:
     """The files of one run; only ``predictions.parquet`` has to be there."""
 
     path: Path
+    variant: str = ""  # what sets it apart from other runs of its method, see opened_runs
 
     def __post_init__(self) -> None:
         if not self.path.is_dir():
@@ -107,7 +109,8 @@ class Run:
 
     @property
     def method(self) -> str:
-        return _named(self.spec.get("method")) or self.path.name
+        name = _named(self.spec.get("method")) or self.path.name
+        return f"{name} ({self.variant})" if self.variant else name
 
     @property
     def seed(self) -> int | None:
@@ -172,6 +175,38 @@ class Run:
         except (ValueError, RecursionError) as error:
             raise DataError(f"{self.path.name}/{name} is not JSON: {error}") from error
         return found if isinstance(found, dict) else {}
+
+
+def opened_runs(paths: Sequence[Path]) -> list[Run]:
+    """Runs to be shown together: where those of one method differ, each is told by its difference.
+
+    Seeds, and where the data lies, are no difference; the data itself is the setting.
+    """
+    runs = [Run(Path(path)) for path in paths]
+    flat = {run.path: dict(_flat(run.spec)) for run in runs}
+    out = []
+    for run in runs:
+        kin = [flat[r.path] for r in runs if (r.setting, r.method) == (run.setting, run.method)]
+        keys = dict.fromkeys(key for spec in kin for key in spec)
+        own = flat[run.path]
+        differ = [k for k in keys if len({repr(spec.get(k)) for spec in kin}) > 1]
+        words = [f"{k.rsplit('.', 1)[-1]} {own.get(k)}" for k in differ[:MOST_DIFFERENCES]]
+        if len(differ) > MOST_DIFFERENCES:
+            words.append(f"{len(differ) - MOST_DIFFERENCES} more")
+        out.append(Run(run.path, ", ".join(words)))
+    return out
+
+
+def _flat(spec: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Dotted keys and values of a specification, without seeds and data."""
+    for key, value in spec.items():
+        name = f"{prefix}{key}"
+        if name == "data" or name.endswith("seed"):
+            continue
+        if isinstance(value, Mapping):
+            yield from _flat(value, name + ".")
+        else:
+            yield name, value
 
 
 def found_runs(paths: Sequence[Path]) -> list[Path]:

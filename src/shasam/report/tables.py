@@ -13,7 +13,7 @@ from shasam.errors import SpecError
 from shasam.metrics import Estimate, over_seeds
 from shasam.registry import did_you_mean
 from shasam.report.comparing import Entry, entry_of
-from shasam.report.run import Run
+from shasam.report.run import Run, finite, opened_runs
 from shasam.report.words import METRICS, percent
 
 FORMATS = ("md", "latex", "csv")
@@ -29,6 +29,33 @@ class Row:
     seeds: int
     cells: dict[str, tuple[float, float, float, float]]  # value, low, high, sd over seeds
     manifest: str
+    cost: Cost | None = None
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a run of the row took, on average over its seeds; None where it was not recorded."""
+
+    minutes: float | None
+    views: float | None  # images seen, each view counted
+    parameters: float | None
+
+    @classmethod
+    def of(cls, runs: Sequence[Run]) -> Cost:
+        def mean(key: str, unit: float = 1.0) -> float | None:
+            found = [finite(run.provenance.get(key)) for run in runs]
+            known = [v for v in found if v is not None]
+            return sum(known) / len(known) / unit if known else None
+
+        return cls(mean("wall_seconds", 60), mean("images_seen"), mean("parameters"))
+
+    def words(self) -> tuple[str, str, str]:
+        """Minutes, thousands of views, thousands of parameters."""
+        return (
+            "–" if self.minutes is None else f"{self.minutes:.1f}",
+            "–" if self.views is None else f"{self.views / 1000:,.0f}k",
+            "–" if self.parameters is None else f"{self.parameters / 1000:,.0f}k",
+        )
 
 
 def rows_of(
@@ -39,8 +66,7 @@ def rows_of(
         if name not in METRICS:
             raise SpecError(f"there is no metric {name!r}{did_you_mean(name, METRICS)}")
     grouped: dict[tuple[str, str], list[tuple[Run, Entry]]] = {}
-    for path in runs:
-        run = Run(Path(path))
+    for run in opened_runs(runs):
         grouped.setdefault((run.setting, run.method), []).append((run, entry_of(run, draws, seed)))
     out = []
     for (setting, method), members in grouped.items():
@@ -58,7 +84,8 @@ def rows_of(
                 spread.sd,
             )
         hashes = sorted({run.manifest_sha256[:12] for run, _ in members})
-        out.append(Row(setting, method, len(members), cells, " ".join(hashes)))
+        cost = Cost.of([run for run, _ in members])
+        out.append(Row(setting, method, len(members), cells, " ".join(hashes), cost))
     return out
 
 
@@ -72,12 +99,16 @@ def table(rows: Sequence[Row], form: str) -> str:
 def markdown(rows: Sequence[Row]) -> str:
     """GitHub Markdown, with the manifest hashes below."""
     metrics = list(rows[0].cells)
+    costs = ["minutes", "views", "parameters"] if rows[0].cost else []
     lines = [
-        "| setting | method | seeds | " + " | ".join(METRICS[m][0] for m in metrics) + " |",
-        "|---|---|---|" + "---|" * len(metrics),
+        "| setting | method | seeds | "
+        + " | ".join([*(METRICS[m][0] for m in metrics), *costs])
+        + " |",
+        "|---|---|---|" + "---|" * (len(metrics) + len(costs)),
     ]
     for row in rows:
-        cells = [_plain(row.cells[m], "±") for m in metrics]
+        cells = [plain(row.cells[m], " ± ") for m in metrics]
+        cells += row.cost.words() if costs and row.cost else ()
         lines.append(
             f"| {md(row.setting)} | {md(row.method)} | {row.seeds} | " + " | ".join(cells) + " |"
         )
@@ -96,7 +127,7 @@ def latex(rows: Sequence[Row]) -> str:
         r"\midrule",
     ]
     for row in rows:
-        cells = [_plain(row.cells[m], r"$\pm$") for m in metrics]
+        cells = [plain(row.cells[m], r" $\pm$ ") for m in metrics]
         lines.append(f"{_tex(row.setting)} & {_tex(row.method)} & " + " & ".join(cells) + r" \\")
     lines += [r"\bottomrule", r"\end{tabular}", ""]
     return "\n".join(lines)
@@ -124,12 +155,13 @@ def harmless(cell: str) -> str:
     return f"'{cell}" if cell[:1] in ("=", "+", "-", "@", "\t", "\r") else cell
 
 
-def _plain(cell: tuple[float, float, float, float], plus_minus: str) -> str:
+def plain(cell: tuple[float, float, float, float], plus_minus: str) -> str:
+    """'84.3 ± 1.2' over seeds, '84.3 [82.0, 86.1]' for a single run."""
     value, low, high, sd = cell
     if math.isnan(value):
         return "–"
     if not math.isnan(sd):
-        return f"{percent(value)} {plus_minus} {percent(sd)}"
+        return f"{percent(value)}{plus_minus}{percent(sd)}"
     return f"{percent(value)} [{percent(low)}, {percent(high)}]"
 
 

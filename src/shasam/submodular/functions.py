@@ -177,13 +177,14 @@ class ClampedFacilityLocation(SetFunction):
             return None
         # Without a floor the walk starts at 0: check_maximizable has refused negative entries.
         rows = self._rows()
-        lo_R = torch.from_numpy(np.zeros(rows.shape[1], rows.dtype))
-        if self.lo_R is not None:
-            lo_R.copy_(self.lo_R.detach())
+        if self.lo_R is None:
+            lo_R = np.zeros(rows.shape[1], rows.dtype)
+        else:
+            lo_R = self.lo_R.detach().numpy().copy()
         return loops.clamped_greedy(
             rows,
-            lo_R.numpy(),
-            self._cap_array(lo_R),
+            lo_R,
+            None if self.hi_R is None else np.maximum(self.hi_R.detach().numpy(), lo_R),
             self._bonus(),
             candidates.numpy(),
             k,

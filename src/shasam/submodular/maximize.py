@@ -75,8 +75,7 @@ def maximize(
         return _stochastic(f, int(k), pool, generator, epsilon)
     walked = f.greedy(int(k), pool, optimizer == "lazy") if k else None
     if walked is not None:
-        indices = torch.from_numpy(walked[0]).to(f.device)
-        gains = torch.from_numpy(walked[1]).to(f.device, f.dtype)
+        indices, gains = torch.from_numpy(walked[0]), torch.from_numpy(walked[1]).to(f.dtype)
         return Selection(indices, gains, int(walked[2]), optimizer)
     return (_lazy if optimizer == "lazy" else _naive)(f, int(k), pool)
 
@@ -84,7 +83,9 @@ def maximize(
 def _pool(f: SetFunction, candidates: Any) -> Tensor:
     """The candidates in ascending order."""
     if candidates is None:
-        return torch.arange(f.n, device=f.device) if f.candidates is None else f.candidates
+        # numpy's arange: a walk over few represented rows is shorter than torch's own
+        everything = torch.from_numpy(np.arange(f.n)) if f.candidates is None else f.candidates
+        return everything.to(f.device)
     pool = f.index(candidates).sort().values
     if len(pool) == 0:
         raise InputError("the candidate set is empty; there is nothing to select from")

@@ -31,6 +31,16 @@ PROFILES: dict[str, dict[str, Any]] = {
             "classify": {"epochs": 10, "batch_views": 256, "optimizer": "adamw", "lr": 1e-3},
         },
     },
+    # all methods beside each other within an hour on two cores: easier embedded faces, short runs,
+    # and a ViT of four blocks
+    "quick": {
+        "data": {"size": 64, "difficulty": 0.25},
+        "model": {"stem": "imagenet", "width": 16, "embed_dim": None, "depth": 4},
+        "train": {
+            "learn": {"steps": 400, "batch_views": 96, "optimizer": "adamw", "lr": 1e-3},
+            "classify": {"epochs": 10, "batch_views": 256, "optimizer": "adamw", "lr": 1e-3},
+        },
+    },
     # seconds: does it run at all?
     "smoke": {
         "data": {"size": 32, "n": 400},

@@ -301,7 +301,6 @@ class Trainer:
         )
         total = spec.steps if spec.steps is not None else (spec.epochs or 1) * plan.steps_per_epoch
         plan.total_steps = total
-        plan.total_steps = total
         set_modes(self.method, stage)
         overrides = self.method.optimizer_overrides()
         specs = {g: spec.model_copy(update=overrides.get(g, {})) for g in stage.groups}
