@@ -19,7 +19,7 @@ class Runtime:
     strategy: str = "auto"  # "auto" is one process, or DDP where train.devices > 1
     quiet: bool = False
     on_collapse: Literal["warn", "stop"] = "warn"
-    checkpoint_seconds: float = 60.0  # beside those at the end of epochs and stages
+    checkpoint_seconds: float = 20.0  # what a kill may cost; the end of a stage is saved anyway
     tensorboard: bool = False
 
 

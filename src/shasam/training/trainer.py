@@ -178,9 +178,9 @@ class Trainer:
                 where = f"step {done} of stage {stage.name}"
                 self.progress.say(f"stopped at {where}; continue with --resume", "yellow")
                 raise KeyboardInterrupt
-            if epoch_over or time.monotonic() - self._saved_at > self.runtime.checkpoint_seconds:
-                if done < run.total:  # the end of a stage is saved by fit
-                    self._save(self._tensors(run))
+            due = time.monotonic() - self._saved_at >= self.runtime.checkpoint_seconds
+            if due and done < run.total:  # the end of a stage is saved by fit
+                self._save(self._tensors(run))
                 clock = time.perf_counter()
         self._end_stage(run, last)
 
