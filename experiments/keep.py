@@ -17,7 +17,9 @@ KEPT = ("spec.yaml", "metrics.json", "predictions.parquet", "provenance.json", "
 
 
 def row_of(spec: dict) -> str:
-    """The folder of a run: shasam with nothing mined is a row beside shasam."""
+    """The folder of a run: an encoder of its own or nothing mined makes a row of its own."""
+    if (spec.get("model") or {}).get("encoder") == "vit":
+        return f"{spec['method']}@vit"
     mining = (spec.get("options") or {}).get("mining") or {}
     if mining and all(mining[r] == "random" for r in ("anchors", "positives", "negatives")):
         return f"{spec['method']}-random"

@@ -28,6 +28,8 @@ def compare(
     target: str | None = None,
     sensitive: str | None = None,
     alpha: float | None = None,
+    allow_missing: Annotated[bool | None, Parameter(negative=())] = None,
+    allow_bad: Annotated[bool | None, Parameter(negative=())] = None,
     profile: Literal["paper", "cpu", "quick", "smoke"] = "quick",
     steps: int | None = None,
     seeds: int = 3,
@@ -58,6 +60,10 @@ def compare(
         What must not matter.
     alpha
         How biased the training split is.
+    allow_missing
+        Go on without images that the folder lacks.
+    allow_bad
+        Go on without images that cannot be decoded.
     profile
         Starting point of every run.
     steps
@@ -101,6 +107,8 @@ def compare(
         "target": target,
         "sensitive": sensitive,
         "alpha": alpha,
+        "allow_missing": allow_missing,
+        "allow_bad": allow_bad,
     }
     base: dict[str, Any] = {"data": {k: v for k, v in given.items() if v is not None}}
     if steps is not None:

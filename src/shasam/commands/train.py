@@ -20,6 +20,8 @@ def train(
     target: str | None = None,
     sensitive: str | None = None,
     alpha: float | None = None,
+    allow_missing: Annotated[bool | None, Parameter(negative=())] = None,
+    allow_bad: Annotated[bool | None, Parameter(negative=())] = None,
     size: int | None = None,
     profile: str | None = None,
     encoder: str | None = None,
@@ -65,6 +67,10 @@ def train(
         What must not matter: a column or a rule of the source.
     alpha
         How biased the training split is.
+    allow_missing
+        Go on without images that the folder lacks.
+    allow_bad
+        Go on without images that cannot be decoded.
     size
         Pixels of a side.
     profile
@@ -124,6 +130,8 @@ def train(
         "data.target": target,
         "data.sensitive": sensitive,
         "data.alpha": alpha,
+        "data.allow_missing": allow_missing,
+        "data.allow_bad": allow_bad,
         "data.size": size,
         "model.encoder": encoder,
         "model.init": None if init is None else str(init),

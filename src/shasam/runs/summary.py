@@ -13,7 +13,7 @@ from shasam.runs.directory import RunDirectory
 _SHOWN = {
     "accuracy": "accuracy",
     "eo_mean": "EO",
-    "worst_group_accuracy": "worst cell",
+    "worst_group_accuracy": "worst",
 }
 
 
@@ -21,9 +21,9 @@ def print_summary(run: RunDirectory, console: Console) -> None:
     """Accuracy, EO and the worst cell in per cent, with intervals, for each kind of feature."""
     metrics = json.loads(run.file("metrics.json").read_text())
     provenance = json.loads(run.file("provenance.json").read_text())
-    title = f"{run.spec().method} on the test split (%, 95 % interval)"
+    title = f"{run.spec().method} on the test split (%, 95 % interval; worst: worst cell)"
     table = Table(title=title, box=box.SIMPLE_HEAD)  # narrow enough for 80 columns
-    table.add_column("classifier on", no_wrap=True)
+    table.add_column("features", no_wrap=True)
     for heading in (*_SHOWN.values(), "probe"):
         table.add_column(heading, justify="right", no_wrap=True)
     kinds = [k for k in metrics if k.startswith("test.")] or ["test"]
