@@ -10,6 +10,7 @@ import pytest
 import yaml
 from PIL import Image
 
+from shasam.commands.compare import compare
 from shasam.commands.evaluate import evaluate
 from shasam.commands.methods import methods
 from shasam.commands.predict import predict
@@ -96,6 +97,31 @@ def test_a_sweep_runs_what_is_not_done_and_skips_what_is(trained, tmp_path, capf
     shown = capfd.readouterr().out
     assert "done    balanced-" in shown and "acc" in shown
     assert len(list((tmp_path / "runs").glob("*/DONE"))) == 1
+
+
+def test_a_comparison_shows_each_method_once_and_skips_what_is_done(trained, tmp_path, capfd):
+    page = tmp_path / "comparison.html"
+
+    def go():
+        compare(
+            methods="ce,ce@vit",
+            profile="smoke",
+            seeds=1,
+            set_=[*TINY, "model.depth=1"],
+            out=tmp_path / "runs",
+            page=page,
+            device="cpu",
+        )
+        return capfd.readouterr().out
+
+    first = go()
+    assert first.count("done ") == 2 and "encoder vit" in first
+    text = page.with_suffix(".md").read_text()
+    assert "ce (encoder resnet18)" in text and "| parameters |" in text
+    assert page.read_text().startswith("<!doctype html>")
+    assert go().count("skipped ") == 2
+    with pytest.raises(SpecError, match="did you mean"):
+        compare(methods="blanced", profile="smoke", out=tmp_path / "runs")
 
 
 @pytest.mark.slow
