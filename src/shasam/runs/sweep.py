@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -53,6 +55,9 @@ def sweep(
     running: list[tuple[RunSpec, subprocess.Popen[bytes], float]] = []
     threads = threads or max(1, (os.cpu_count() or 1) // jobs)
     environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
+    # a sweep that is told to end must not leave its runs behind
+    in_main = threading.current_thread() is threading.main_thread()
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler) if in_main else None
     try:
         while waiting or running:
             while waiting and len(running) < jobs:
@@ -82,6 +87,8 @@ def sweep(
             process.terminate()
         for _, process, _ in running:
             process.wait()
+        if in_main:
+            signal.signal(signal.SIGTERM, before)
     return outcomes
 
 
