@@ -12,7 +12,7 @@ from payloads import payloads
 from run_files import make_run
 
 from shasam.errors import SpecError
-from shasam.report import rows_of, table
+from shasam.report import rows_of, table, write_report
 from shasam.report.published import published
 from shasam.report.tables import Row, harmless
 
@@ -72,6 +72,9 @@ def test_runs_of_one_method_are_told_apart_by_what_differs(tmp_path: Path) -> No
         ("ce (encoder vit)", 2),
     ]
     assert [r.method for r in rows_of(paths[:2])] == ["ce"]  # nothing differs but the seed
+    other = make_run(tmp_path, "a-balanced", method="balanced", n=400)
+    page = write_report([other, *paths], tmp_path / "page.html").read_text()
+    assert "Against ce (encoder resnet18)" in page  # a variant of it is still the baseline
 
 
 def test_a_markdown_row_tells_what_its_runs_took(many_runs: list[Path]) -> None:

@@ -255,7 +255,8 @@ def _against(by_method: dict[str, list[Entry]], draws: int, seed: int) -> tuple[
     names = list(by_method)
     if len(names) < 2:
         return "", []
-    base = next((n for n in names if n.lower() in (BASELINE, "cross-entropy")), names[0])
+    plain = (name for name in names if name.split(" (")[0].lower() in (BASELINE, "cross-entropy"))
+    base = next(plain, names[0])
     lines = []
     for name in names:
         if name == base:
