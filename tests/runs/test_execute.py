@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 import json
 import os
 import signal
@@ -157,8 +158,11 @@ def test_a_run_does_not_go_on_with_other_data(tmp_path, monkeypatch):
         original(self, run, epoch, rate, last)
 
     monkeypatch.setattr(Trainer, "_end_epoch", stop)
+    saving = dataclasses.replace(
+        QUIET, checkpoint_seconds=0.0
+    )  # there is a checkpoint to go on from
     with pytest.raises(TrainingError, match="stop here"):
-        execute(spec, tmp_path, runtime=QUIET, data=TinyData())
+        execute(spec, tmp_path, runtime=saving, data=TinyData())
     monkeypatch.undo()
     with pytest.raises(DataError, match="has changed since the run began"):
         execute(spec, tmp_path, runtime=QUIET, data=TinyData(bias=0.5), resume=True)
