@@ -158,9 +158,7 @@ def test_a_run_does_not_go_on_with_other_data(tmp_path, monkeypatch):
         original(self, run, epoch, rate, last)
 
     monkeypatch.setattr(Trainer, "_end_epoch", stop)
-    saving = dataclasses.replace(
-        QUIET, checkpoint_seconds=0.0
-    )  # there is a checkpoint to go on from
+    saving = dataclasses.replace(QUIET, checkpoint_seconds=0.0)  # there is one to resume
     with pytest.raises(TrainingError, match="stop here"):
         execute(spec, tmp_path, runtime=saving, data=TinyData())
     monkeypatch.undo()
