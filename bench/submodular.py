@@ -219,6 +219,9 @@ def page(found: dict[str, Any], command: str) -> str:
     goals = [f"- {line}" for line in missed] or ["All goals were reached in this run."]
     parts = [
         "# Benchmarks of the submodular room",
+        "`make bench` runs this, `python -m bench.training` (docs/training.md) and `python -m "
+        "bench.data` (docs/data.md); it takes about 40 minutes, most of them in submodlib's "
+        "construction at n = 10,000 (19 GB). `--quick` stops at n = 4,000.",
         f"Made by `{command}` on {machine()}, one thread, random 128-dimensional float32 "
         "embeddings, 16 queries or private elements. A ratio is the peer's time over ours, the "
         "median over runs that take turns in one process; above 1 we are faster. *From "
