@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-# what the screen shows, narrow enough for 80 columns; the file beside the page has all of it
+# what the screen shows, under short names; the file beside the page has the full ones
 SHOWN = {
     "accuracy": "acc",
     "balanced_accuracy": "BA",
@@ -152,8 +152,9 @@ def compare(
     for row in rows:
         quality.add_row(row.method, *(plain(row.cells[m], "±") for m in SHOWN))
         cost.add_row(row.method, str(row.seeds), *(row.cost.words() if row.cost else ()))
-    console.print(quality)
-    console.print(cost)
+    wide = Console(width=max(console.width, 110))  # a number that is cut off is worse than a wrap
+    wide.print(quality)
+    wide.print(cost)
     text = page.with_suffix(".md")
     write_text(text, markdown(rows))
     figures = page.parent / "figures"
