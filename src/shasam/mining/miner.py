@@ -72,6 +72,10 @@ class Miner:
             )
         return Triplet(*self._sets(z_ND, pools, k, small_pool, generator), *pair, t_N, s_N)
 
+    def comparable(self, z_ND: Tensor) -> Tensor:
+        """Embeddings as they are compared: by direction."""
+        return torch.nn.functional.normalize(z_ND.float(), dim=1)
+
     def _sets(
         self,
         z_ND: Tensor,
@@ -82,7 +86,7 @@ class Miner:
     ) -> tuple[Tensor, Tensor, Tensor]:
         rows = (pools.anchors, pools.positives, pools.negatives)
         common = min(k, pools.smallest)
-        z = torch.nn.functional.normalize(z_ND.float(), dim=1)
+        z = self.comparable(z_ND)
         mined = self.pick(z[rows[0]], z[rows[1]], z[rows[2]], common, generator)
         picked = [
             r[p]

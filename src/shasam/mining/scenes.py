@@ -10,8 +10,7 @@ from torch import Tensor
 from shasam.data import DataSpec
 from shasam.data.sources.clusters import SCENES, Clusters
 from shasam.errors import SpecError
-from shasam.mining.miner import Miner, SmallPool
-from shasam.mining.pools import Pools
+from shasam.mining.miner import Miner
 from shasam.mining.random import RandomMiner
 from shasam.mining.shasam import ShasamMiner
 from shasam.registry import did_you_mean
@@ -28,21 +27,8 @@ _SETS = (
 class _Plane(ShasamMiner):
     """In raw 2-D a direction means nothing: points are compared by distance, never normalised."""
 
-    def _sets(
-        self,
-        z_ND: Tensor,
-        pools: Pools,
-        k: int,
-        small_pool: SmallPool,
-        generator: torch.Generator,
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        rows = (pools.anchors, pools.positives, pools.negatives)
-        mined = self.pick(z_ND[rows[0]], z_ND[rows[1]], z_ND[rows[2]], k, generator)
-        return (
-            rows[0][mined.anchors],
-            rows[1][mined.positives],
-            rows[2][mined.negatives],
-        )
+    def comparable(self, z_ND: Tensor) -> Tensor:
+        return z_ND
 
 
 def scene_points(name: str, seed: int) -> tuple[Tensor, Tensor, Tensor]:
