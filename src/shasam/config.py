@@ -67,16 +67,12 @@ def resolve(*layers: Mapping[str, Any], profile: str | None = None) -> RunSpec:
     >>> resolve({"method": "ce", "train": {"steps": 5}}, profile="cpu").train.learn.steps
     5
     """
-    body: dict[str, Any] = {}
+    asked: dict[str, Any] = {}
     chosen = profile
     for layer in layers:
         chosen = layer.get("profile") or chosen
-    if chosen is not None:
-        if chosen not in PROFILES:
-            raise SpecError(f"there is no profile {chosen!r}{did_you_mean(chosen, PROFILES)}")
-        body = merge(body, PROFILES[chosen])
-    for layer in layers:
-        body = merge(body, {k: v for k, v in layer.items() if k != "profile"})
+        asked = merge(asked, {k: v for k, v in layer.items() if k != "profile"})
+    body = merge(_profile(chosen, asked), asked) if chosen is not None else asked
     errors: list[str] = []
     spec = None
     try:
@@ -102,6 +98,17 @@ def resolve(*layers: Mapping[str, Any], profile: str | None = None) -> RunSpec:
     if errors or spec is None:
         raise SpecError("the specification has errors:\n  " + "\n  ".join(errors))
     return spec
+
+
+def _profile(name: str, asked: Mapping[str, Any]) -> dict[str, Any]:
+    """What a profile says, with its words on drawn faces where these are the data."""
+    if name not in PROFILES:
+        raise SpecError(f"there is no profile {name!r}{did_you_mean(name, PROFILES)}")
+    profile = dict(PROFILES[name])
+    faces = profile.pop("faces", {})
+    data = asked.get("data", {})
+    drawn = isinstance(data, Mapping) and data.get("name", "faces") == "faces"
+    return merge(profile, {"data": faces}) if drawn else profile
 
 
 def read_yaml(path: str | Path) -> dict[str, Any]:

@@ -31,7 +31,7 @@ class Cut(RuntimeError):
 def build(name: str, vit: bool) -> Method:
     torch.manual_seed(0)
     kind = lookup("method", name)
-    config = CASES[name].get("config") or kind.Config()
+    config = CASES.get(name, {}).get("config") or kind.Config()
     encoder = ViT("tiny", 32, 16, depth=1) if vit else ResNet18("imagenet", 8, 8)
     return kind(config, encoder, 2, 2)
 

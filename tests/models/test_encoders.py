@@ -152,3 +152,17 @@ def test_projection_head_cannot_collapse_in_training_mode():
 @pytest.mark.parametrize("hidden", [None, 12])
 def test_classifier_gives_one_score_for_each_class(hidden):
     assert Classifier(8, hidden, 3)(torch.randn(5, 8)).shape == (5, 3)
+
+
+@pytest.mark.parametrize(("patch", "side"), [(8, 4), (16, 2)])
+def test_a_stem_of_convolutions_gives_as_many_tokens_as_patches(patch: int, side: int):
+    vit = ViT("tiny", 32, patch, depth=1, stem="convolutions")
+    assert vit.patch_embed(torch.randn(2, 3, 32, 32)).shape == (2, side**2, 192)
+    halvings = [m for m in vit.patch_embed.proj if getattr(m, "stride", 1) == (2, 2)]
+    assert 2 ** len(halvings) == patch
+    assert vit(torch.randn(2, 3, 32, 32)).shape == (2, 192)
+
+
+def test_a_stem_of_convolutions_needs_a_power_of_two():
+    with pytest.raises(InputError, match="2, 4, 8, 16, not 12"):
+        ViT("tiny", 48, 12, depth=1, stem="convolutions")

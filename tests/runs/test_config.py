@@ -7,6 +7,14 @@ from shasam.errors import SpecError
 from shasam.runs.grid import expand
 
 
+def test_a_profiles_words_on_drawn_faces_leave_other_images_alone():
+    assert resolve({"method": "ce"}, profile="quick").data.target == "long_hair"
+    other = resolve({"method": "ce", "data": {"name": "utkface"}}, profile="quick")
+    assert other.data.target is None
+    mine = resolve({"method": "ce", "data": {"target": "hat"}}, profile="quick")
+    assert mine.data.target == "hat"
+
+
 def test_layers_win_over_profiles_and_the_last_layer_wins():
     spec = resolve(
         {"method": "ce", "train": {"learn": {"epochs": 2}}}, {"train": {"lr": 0.5}}, profile="cpu"

@@ -17,6 +17,7 @@ from shasam.losses import (
     total_correlation,
 )
 from shasam.methods.base import Method, MethodConfig, Stage
+from shasam.models.shared import in_shares
 from shasam.registry import register
 from shasam.types import Batch, Losses
 
@@ -34,6 +35,7 @@ class LatentEncoder(nn.Module):
         self.last = nn.Conv2d(256, 2 * latents, 1)
         self.out_dim = latents
 
+    @in_shares
     def stats(self, images: Tensor) -> tuple[Tensor, Tensor]:
         x = images
         for layer in self.down:

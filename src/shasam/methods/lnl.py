@@ -39,6 +39,7 @@ class LNL(CE):
 
     summary = "entropy and gradient reversal against a group predictor on a middle feature map"
     reference = "Kim et al., CVPR 2019 (Learning Not to Learn)"
+    row_wise = False  # the predictor normalises over the batch
 
     class Config(CEConfig):
         entropy: float = Field(0.01, ge=0, json_schema_extra={"weight": "ce"})

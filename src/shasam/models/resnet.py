@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from shasam.errors import InputError
+from shasam.models.shared import in_shares
 from shasam.models.spec import ModelSpec
 from shasam.registry import did_you_mean, register
 
@@ -79,6 +80,7 @@ class ResNet18(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         return self.forward_taps(images, ())[0]
 
+    @in_shares
     def forward_taps(
         self, images: Tensor, taps: tuple[str, ...]
     ) -> tuple[Tensor, dict[str, Tensor]]:

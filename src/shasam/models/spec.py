@@ -21,4 +21,5 @@ class ModelSpec(BaseModel):
     # vit
     size: Literal["tiny", "small", "base"] = "tiny"
     patch: int = Field(default=16, ge=1)
+    patch_stem: Literal["linear", "convolutions"] = "linear"  # how a patch becomes a token
     depth: int | None = Field(default=None, ge=1)  # null: the size's own number of blocks (12)

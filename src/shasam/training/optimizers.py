@@ -19,11 +19,14 @@ def make_optimizer(parameters: list[nn.Parameter], spec: StageSpec) -> torch.opt
         for members, decay in ((decayed, spec.weight_decay), (free, 0.0))
         if members
     ]
+    # one pass over memory instead of ten; elsewhere torch's own choice is fast, and the fused step
+    # of a GPU unscales by itself, which 16-bit training with clipping does not allow
+    fused = True if parameters[0].device.type == "cpu" else None
     if spec.optimizer == "sgd":
-        return torch.optim.SGD(groups, lr=spec.lr, momentum=spec.momentum)
+        return torch.optim.SGD(groups, lr=spec.lr, momentum=spec.momentum, fused=fused)
     if spec.optimizer == "adam":
-        return torch.optim.Adam(groups, lr=spec.lr)
-    return torch.optim.AdamW(groups, lr=spec.lr)
+        return torch.optim.Adam(groups, lr=spec.lr, fused=fused)
+    return torch.optim.AdamW(groups, lr=spec.lr, fused=fused)
 
 
 def learning_rate(spec: StageSpec, step: int, total: int) -> float:

@@ -22,6 +22,7 @@ from shasam.data.keyed import text_key
 from shasam.data.views import two_views
 from shasam.errors import SpecError, TrainingError
 from shasam.methods.base import Method, Stage
+from shasam.models.shared import Share, sharing
 from shasam.training.checkpoint import Checkpoint, load_checkpoint, save_checkpoint, write_atomic
 from shasam.training.ema import Ema
 from shasam.training.evaluation import TrainingData, evaluating, features_of, on_rows, to_device
@@ -112,11 +113,10 @@ class Trainer:
         self.groups = check_groups(method)
         self._saved_at = time.monotonic()
         self._tensorboard = self._open_tensorboard()
-        if fabric.world_size > 1 and not method.row_wise:
-            raise SpecError(
-                f"the loss of {type(method).__name__} compares the rows of a batch with each "
-                "other and cannot be cut over processes; set train.devices to 1"
-            )
+        # a mean over rows is cut over processes; any other loss sees the whole batch in each of
+        # them, and only the encoder's work is shared
+        self.cut = fabric.world_size if method.row_wise else 1
+        self.share = None if self.cut == fabric.world_size else _share(fabric)
         method.to(fabric.device)
         method.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
@@ -201,7 +201,7 @@ class Trainer:
         # keyed again: how many numbers mining has drawn must not matter to the step
         self._torch_seed(stage.name, step, "step")
         while True:
-            with self.fabric.autocast():
+            with self.fabric.autocast(), sharing(self.share):
                 yielded = next(steps, None)
             if yielded is None:
                 break
@@ -229,6 +229,7 @@ class Trainer:
             total += value
             z = losses.z if losses.z is not None else z
             self._count(name, value, losses.parts, losses.active, len(run.optimizers) > 1)
+        self._average_buffers()  # mining reads them, and must pick alike in every process
         if z is not None:
             run.plan.observe(drawn.rows_B, z.float())
         if run.ema is not None:
@@ -241,7 +242,7 @@ class Trainer:
 
     def _batch(self, run: _StageRun, drawn: Draw) -> Batch:
         stage, step = run.stage, self.state.step
-        rows = drawn.rows_B[self.fabric.global_rank :: self.fabric.world_size]
+        rows = drawn.rows_B[self.fabric.global_rank % self.cut :: self.cut]
         device = self.fabric.device
         images, features = torch.empty(0, device=device), {}
         if stage.inputs == "features":
@@ -338,7 +339,6 @@ class Trainer:
         active = sums.pop("active") / steps if "active" in sums else None
         parts = {k.removeprefix("part."): v / steps for k, v in sums.items()}
         self.state.sums = {}
-        self._average_buffers()
         meters = self._meters(stage)
         val = None
         every = self.spec.validate_every
@@ -561,3 +561,10 @@ def set_eval(method: Method) -> None:
     method.eval()
     for p in method.parameters():
         p.requires_grad_(False)
+
+
+def _share(fabric: Fabric) -> Share:
+    def gather(part: Tensor) -> Tensor:
+        return cast("Tensor", fabric.all_gather(part.contiguous(), sync_grads=True))
+
+    return Share(fabric.global_rank, fabric.world_size, gather)
