@@ -72,6 +72,7 @@ def resolve(*layers: Mapping[str, Any], profile: str | None = None) -> RunSpec:
     for layer in layers:
         chosen = layer.get("profile") or chosen
         asked = merge(asked, {k: v for k, v in layer.items() if k != "profile"})
+    asked = _with_encoder(asked)
     body = merge(_profile(chosen, asked), asked) if chosen is not None else asked
     errors: list[str] = []
     spec = None
@@ -100,15 +101,28 @@ def resolve(*layers: Mapping[str, Any], profile: str | None = None) -> RunSpec:
     return spec
 
 
+def _with_encoder(asked: dict[str, Any]) -> dict[str, Any]:
+    """A method that cannot do without some encoder gets it where none is named."""
+    method, model = asked.get("method"), asked.get("model", {})
+    if method not in names("method") or not isinstance(model, Mapping) or "encoder" in model:
+        return asked
+    needed = lookup("method", method).needs_encoder
+    return asked if needed is None else merge(asked, {"model": {"encoder": needed}})
+
+
 def _profile(name: str, asked: Mapping[str, Any]) -> dict[str, Any]:
-    """What a profile says, with its words on drawn faces where these are the data."""
+    """What a profile says, with its words on drawn faces and on a ViT where these are asked for."""
     if name not in PROFILES:
         raise SpecError(f"there is no profile {name!r}{did_you_mean(name, PROFILES)}")
     profile = dict(PROFILES[name])
-    faces = profile.pop("faces", {})
-    data = asked.get("data", {})
-    drawn = isinstance(data, Mapping) and data.get("name", "faces") == "faces"
-    return merge(profile, {"data": faces}) if drawn else profile
+    for special, part, key, default in (
+        ("faces", "data", "name", "faces"),
+        ("vit", "model", "encoder", "resnet18"),
+    ):
+        words, chosen = profile.pop(special, {}), asked.get(part, {})
+        if isinstance(chosen, Mapping) and chosen.get(key, default) == special:
+            profile = merge(profile, words)
+    return profile
 
 
 def read_yaml(path: str | Path) -> dict[str, Any]:

@@ -330,10 +330,11 @@ def fairvit_oracle(m: Method, b: Batch, stage: str) -> Sequence:
         top = row.topk(min(2, len(row))).indices.tolist()
         others = sum(row[j] for j in top if j != t)
         delta = (line[0] * row[t] + line[1] * others + line[2]) / math.hypot(line[0], line[1])
+        each = m.config.distance * 32 / len(scores)
         if float(delta.detach()) >= 10:
-            loss = loss - 2 * m.config.distance
+            loss = loss - 2 * each
         else:
-            loss = loss - m.config.distance * delta * (0.5 if float(delta.detach()) >= 0 else 1.0)
+            loss = loss - each * delta * (0.5 if float(delta.detach()) >= 0 else 1.0)
     names = {n: p for n, p in m.named_parameters() if n != "mask_weights"}
     found = torch.autograd.grad(loss, [*names.values(), c], allow_unused=True)
     gradients = dict(zip(names, found[:-1], strict=True))

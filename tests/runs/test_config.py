@@ -15,6 +15,15 @@ def test_a_profiles_words_on_drawn_faces_leave_other_images_alone():
     assert mine.data.target == "hat"
 
 
+def test_a_method_that_needs_a_vit_gets_one_and_a_profiles_words_on_it():
+    spec = resolve({"method": "tadet"}, profile="quick")
+    assert (spec.model.encoder, spec.model.depth) == ("vit", 2)
+    assert spec.train.learn.lr == 1e-3 != resolve({"method": "ce"}, profile="quick").train.learn.lr
+    assert resolve({"method": "ce"}, profile="quick").model.depth is None
+    asked = resolve({"method": "tadet", "model": {"encoder": "resnet18"}}, profile="quick")
+    assert asked.model.encoder == "resnet18"  # and refused when it is built
+
+
 def test_layers_win_over_profiles_and_the_last_layer_wins():
     spec = resolve(
         {"method": "ce", "train": {"learn": {"epochs": 2}}}, {"train": {"lr": 0.5}}, profile="cpu"

@@ -88,7 +88,7 @@ def compare(
     from rich.table import Table
 
     from shasam.config import merge, parse_set
-    from shasam.registry import lookup, names
+    from shasam.registry import names
     from shasam.report import rows_of, write_report
     from shasam.report.files import write_text
     from shasam.report.tables import markdown, plain
@@ -96,8 +96,8 @@ def compare(
     from shasam.runs.sweep import says
     from shasam.runs.sweep import sweep as carry_out
 
-    # the ViT methods are to be seen beside plain cross-entropy on a ViT
-    everything = [*names("method"), "ce@vit"]
+    # the ViT methods are to be seen beside cross-entropy on a ViT, whose batches are theirs
+    everything = [*names("method"), "ce@vit", "balanced@vit"]
     chosen = everything if methods == "all" else [m.strip() for m in methods.split(",")]
     given = {
         "name": data,
@@ -117,7 +117,6 @@ def compare(
     runs = []
     for asked in chosen:
         name, _, encoder = asked.partition("@")
-        encoder = encoder or lookup("method", name).needs_encoder or ""
         runs.append({"method": name, **({"model": {"encoder": encoder}} if encoder else {})})
     specs = expand(
         {

@@ -17,17 +17,19 @@ from shasam.registry import register
 from shasam.types import Batch, Losses
 
 RECENT = 1024  # latest training outputs that the correct/wrong boundary is fitted on
+PUBLISHED_BATCH = 32  # images over which the distances are summed
 
 
 @register("fairvit", kind="method")
 class FairViT(CE):
-    """CE(t) + supervision · Σ_b CE(t, head_b) + distance · Σ_i d_i.
+    """CE(t) + supervision · Σ_b CE(t, head_b) + distance · 32 · mean_i d_i.
 
     Layers of the ViT are masked by M = 1 + Σ_g c_g m_g, g running over groups x chunks of images;
     m_g and c_g learn by the published gradients (``shasam.models.fair_attention``), c_g in a
     parameter group of its own. With δ the signed distance of (true logit, sum of the other top
     logits) to the line that separates correct from wrong answers:
-    d = -2 if δ ≥ 10, -0.5 δ if δ ≥ 0, else -δ.
+    d = -2 if δ ≥ 10, -0.5 δ if δ ≥ 0, else -δ. The paper sums d over batches of 32; with the mean
+    times 32 a larger batch does not drown the cross-entropy, which is a mean.
     The masks need no group at test; ``masks_at_test=False`` drops them as the released code does.
     """
 
@@ -108,7 +110,7 @@ class FairViT(CE):
             self.mask_weights.clamp_(1e-8, self.config.weight_ceiling - 1e-8)
 
     def _distance(self, scores_BC: Tensor, batch: Batch) -> Tensor:
-        """Σ_i d_i, or 0 before the boundary is known; takes note of the outputs."""
+        """32 · mean_i d_i, or 0 before the boundary is known; takes note of the outputs."""
         point_B2 = _points(scores_BC, batch.t_B)
         late = batch.progress >= self.config.distance_from
         if late and (batch.step % self.config.refit_every == 0 or not self.boundary[3]):
@@ -125,7 +127,8 @@ class FairViT(CE):
         theta, bias = self.boundary[:2].to(point_B2.dtype), self.boundary[2].to(point_B2.dtype)
         delta_B = (point_B2 @ theta + bias) / theta.norm().clamp(min=1e-12)
         near_B = torch.where(delta_B >= 0, -0.5 * delta_B, -delta_B)
-        return torch.where(delta_B >= 10, torch.full_like(delta_B, -2.0), near_B).sum()
+        d_B = torch.where(delta_B >= 10, torch.full_like(delta_B, -2.0), near_B)
+        return PUBLISHED_BATCH * d_B.mean()
 
     def features(self, images: Tensor) -> dict[str, Tensor]:
         self.state.weights_G = self.mask_weights if self.config.masks_at_test else None

@@ -1,6 +1,6 @@
 """Named starting points: everything in them may be overridden.
 
-``faces`` holds settings of ``data`` that mean the drawn faces and no other images.
+``faces`` and ``vit`` hold what is said of the drawn faces alone, and of runs with a ViT alone.
 """
 
 from __future__ import annotations
@@ -38,16 +38,20 @@ PROFILES: dict[str, dict[str, Any]] = {
     # scratch, and a target as large as the hair, which every method finds within such a run
     "quick": {
         "data": {"size": 64},
-        "faces": {"target": "long_hair"},
-        "model": {
-            "stem": "imagenet",
-            "width": 16,
-            "embed_dim": None,
-            "patch_stem": "convolutions",
-            "depth": 2,
+        "faces": {"data": {"target": "long_hair"}},
+        "model": {"stem": "imagenet", "width": 16, "embed_dim": None},
+        "vit": {
+            "model": {"patch_stem": "convolutions", "depth": 2},
+            "train": {"learn": {"lr": 1e-3}},
         },
         "train": {
-            "learn": {"steps": 300, "batch_views": 96, "optimizer": "adamw", "lr": 3e-3},
+            "learn": {
+                "steps": 300,
+                "batch_views": 96,
+                "optimizer": "adamw",
+                "lr": 3e-3,
+                "clip": 1.0,
+            },
             "classify": {"epochs": 10, "batch_views": 256, "optimizer": "adamw", "lr": 1e-3},
             "validate_every": 4,
         },
@@ -55,7 +59,7 @@ PROFILES: dict[str, dict[str, Any]] = {
     # seconds: does it run at all?
     "smoke": {
         "data": {"size": 32},
-        "faces": {"n": 400},
+        "faces": {"data": {"n": 400}},
         "model": {"stem": "imagenet", "width": 8, "embed_dim": None},
         "train": {
             "learn": {"steps": 12, "batch_views": 48, "optimizer": "adamw", "lr": 1e-3},
