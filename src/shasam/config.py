@@ -23,6 +23,7 @@ from shasam.training.profiles import PROFILES
 from shasam.training.spec import SHORT, TrainSpec
 
 MAX_YAML_BYTES = 1_000_000
+_DEFAULTS = {"data.name": "faces", "method": "shasam"}  # of the keys that profiles tell apart
 
 
 class RunSpec(BaseModel):
@@ -111,18 +112,23 @@ def _with_encoder(asked: dict[str, Any]) -> dict[str, Any]:
 
 
 def _profile(name: str, asked: Mapping[str, Any]) -> dict[str, Any]:
-    """What a profile says, with its words on drawn faces and on a ViT where these are asked for."""
+    """What a profile says, with its special words where they are met by what is asked for."""
     if name not in PROFILES:
         raise SpecError(f"there is no profile {name!r}{did_you_mean(name, PROFILES)}")
     profile = dict(PROFILES[name])
-    for special, part, key, default in (
-        ("faces", "data", "name", "faces"),
-        ("vit", "model", "encoder", "resnet18"),
-    ):
-        words, chosen = profile.pop(special, {}), asked.get(part, {})
-        if isinstance(chosen, Mapping) and chosen.get(key, default) == special:
+    special = profile.pop("special", {})
+    for key, words in special.items():
+        where, _, wanted = key.partition("=")
+        if _asked(where, asked) == wanted:
             profile = merge(profile, words)
     return profile
+
+
+def _asked(where: str, asked: Any) -> Any:
+    """The value of a dotted key, or its default where it is not given."""
+    for part in where.split("."):
+        asked = asked.get(part) if isinstance(asked, Mapping) else None
+    return _DEFAULTS.get(where) if asked is None else asked
 
 
 def read_yaml(path: str | Path) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Named starting points: everything in them may be overridden.
 
-``faces`` and ``vit`` hold what is said of the drawn faces alone, and of runs with a ViT alone.
+``special`` holds what is said of some runs alone: those whose specification has ``key=value``.
 """
 
 from __future__ import annotations
@@ -38,11 +38,16 @@ PROFILES: dict[str, dict[str, Any]] = {
     # scratch, and a target as large as the hair, which every method finds within such a run
     "quick": {
         "data": {"size": 64},
-        "faces": {"data": {"target": "long_hair"}},
         "model": {"stem": "imagenet", "width": 16, "embed_dim": None},
-        "vit": {
-            "model": {"patch_stem": "convolutions", "depth": 2},
-            "train": {"learn": {"lr": 1e-3}},
+        "special": {
+            "data.name=faces": {"data": {"target": "long_hair"}},
+            "model.encoder=vit": {
+                "model": {"patch_stem": "convolutions", "depth": 2},
+                "train": {"learn": {"lr": 1e-3}},
+            },
+            # adversaries at full strength from the start keep a short run from finding the target
+            "method=grl": {"options": {"slope": 1.0}},
+            "method=tadet": {"options": {"strength": 0.1, "slope": 1.0}},
         },
         "train": {
             "learn": {
@@ -59,7 +64,7 @@ PROFILES: dict[str, dict[str, Any]] = {
     # seconds: does it run at all?
     "smoke": {
         "data": {"size": 32},
-        "faces": {"data": {"n": 400}},
+        "special": {"data.name=faces": {"data": {"n": 400}}},
         "model": {"stem": "imagenet", "width": 8, "embed_dim": None},
         "train": {
             "learn": {"steps": 12, "batch_views": 48, "optimizer": "adamw", "lr": 1e-3},
