@@ -45,9 +45,12 @@ PROFILES: dict[str, dict[str, Any]] = {
                 "model": {"patch_stem": "convolutions", "depth": 2},
                 "train": {"learn": {"lr": 1e-3}},
             },
-            # adversaries at full strength from the start keep a short run from finding the target
+            # chosen on validation: at full strength from the start, what hides the group keeps a
+            # short run from finding the target
             "method=grl": {"options": {"slope": 1.0}},
             "method=tadet": {"options": {"strength": 0.1, "slope": 1.0}},
+            "method=tadet-mmd": {"options": {"strength": 0.1}},
+            "method=fairvit": {"options": {"distance": 0.01}},
         },
         "train": {
             "learn": {
