@@ -17,10 +17,13 @@ KEPT = ("spec.yaml", "metrics.json", "predictions.parquet", "provenance.json", "
 
 
 def row_of(spec: dict) -> str:
-    """The folder of a run: an encoder of its own or nothing mined makes a row of its own."""
+    """The folder of a run: a ViT, nothing mined or nothing reversed make a row of their own."""
     if (spec.get("model") or {}).get("encoder") == "vit":
         return f"{spec['method']}@vit"
-    mining = (spec.get("options") or {}).get("mining") or {}
+    options = spec.get("options") or {}
+    if spec["method"] == "fdvae" and options["reversal"] == 0:
+        return "fdvae-off"
+    mining = options.get("mining") or {}
     if mining and all(mining[r] == "random" for r in ("anchors", "positives", "negatives")):
         return f"{spec['method']}-random"
     return str(spec["method"])

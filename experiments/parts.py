@@ -26,6 +26,7 @@ OFF = {
     "fscl+": "supcon",
     "shasam": "balanced",
     "shasam-ld": "balanced",
+    "fdvae": "fdvae-off",
     "tadet@vit": "balanced@vit",
     "tadet-mmd@vit": "balanced@vit",
     "fairvit@vit": "ce@vit",

@@ -62,7 +62,7 @@ def test_runs_of_one_method_are_told_apart_by_what_differs(tmp_path: Path) -> No
         for seed in range(2):
             path = make_run(tmp_path, f"{encoder}{seed}", method="ce", seed=seed, n=400)
             spec = yaml.safe_load((path / "spec.yaml").read_text())
-            spec["model"] = {"encoder": encoder, "width": 16}
+            spec["model"] = {"encoder": encoder, "width": len(encoder)}
             spec["seed"] = seed
             (path / "spec.yaml").write_text(yaml.safe_dump(spec))
             paths.append(path)
@@ -72,6 +72,11 @@ def test_runs_of_one_method_are_told_apart_by_what_differs(tmp_path: Path) -> No
         ("ce (encoder vit)", 2),
     ]
     assert [r.method for r in rows_of(paths[:2])] == ["ce"]  # nothing differs but the seed
+    spec["model"]["width"] = 99  # now the encoder alone does not tell them apart
+    (paths[-1] / "spec.yaml").write_text(yaml.safe_dump(spec))
+    assert "ce (encoder vit, width 99)" in [r.method for r in rows_of(paths)]
+    spec["model"]["width"] = 3
+    (paths[-1] / "spec.yaml").write_text(yaml.safe_dump(spec))
     other = make_run(tmp_path, "a-balanced", method="balanced", n=400)
     page = write_report([other, *paths], tmp_path / "page.html").read_text()
     assert "Against ce (encoder resnet18)" in page  # a variant of it is still the baseline

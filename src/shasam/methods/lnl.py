@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
-from shasam.losses import negative_entropy, reverse_gradient
+from shasam.losses import dann_ramp, negative_entropy, reverse_gradient
 from shasam.methods.base import Stage
 from shasam.methods.ce import CE, CEConfig
 from shasam.registry import register
@@ -44,6 +44,7 @@ class LNL(CE):
     class Config(CEConfig):
         entropy: float = Field(0.01, ge=0, json_schema_extra={"weight": "ce"})
         reversal: float = Field(0.1, ge=0, json_schema_extra={"weight": "ce"})
+        slope: float | None = Field(None, gt=0)  # of a ramp like GRL's; null: none, as published
         tap: str | None = None  # layer whose map is read; null: layer2, or a ViT's middle block
 
     config: Config
@@ -72,8 +73,10 @@ class LNL(CE):
         yield "network", Losses(total, {"target": target.detach(), "entropy": entropy.detach()})
 
         _, map_BDHW = self._pass(batch.images)
-        if self.config.reversal > 0:  # with 0 the step would be empty but for momentum
-            hidden = self._group_loss(reverse_gradient(map_BDHW, self.config.reversal), batch)
+        factor, slope = self.config.reversal, self.config.slope
+        if factor > 0:  # with 0 the step would be empty but for momentum
+            factor *= 1.0 if slope is None else dann_ramp(batch.progress, slope)
+            hidden = self._group_loss(reverse_gradient(map_BDHW, factor), batch)
             yield "network", Losses(hidden, {"hidden_group": hidden.detach()})
         # the map from before the network's step: both move from the same point, as published
         group = self._group_loss(map_BDHW.detach(), batch)

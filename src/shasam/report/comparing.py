@@ -190,7 +190,7 @@ def _setting(
         "id": key,
         "name": name,
         "short": f"Accuracy and EO, {name}" if len(name) < 30 else "Accuracy and EO",
-        "legend": methods[:16],
+        "legend": methods,
         "figure": figures.tradeoff(points),
         "rows": rows,
         "published": [
@@ -256,7 +256,7 @@ def _against(by_method: dict[str, list[Entry]], draws: int, seed: int) -> tuple[
     if len(names) < 2:
         return "", []
     plain = (name for name in names if name.split(" (")[0].lower() in (BASELINE, "cross-entropy"))
-    base = next(plain, names[0])
+    base = min(plain, default=names[0])
     lines = []
     for name in names:
         if name == base:

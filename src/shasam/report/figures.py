@@ -30,6 +30,7 @@ from shasam.report.svg import (
 )
 
 WIDTH = 420.0
+CROWD = 30  # points from which single seeds step back behind their means
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,8 @@ def tradeoff(points: Sequence[Point], title: str = "Accuracy against equalized o
             f"{p.name}{source}: accuracy {100 * p.accuracy[0]:.1f} %, EO {100 * p.eo[0]:.1f} points"
         )
         r = 6.5 if p.mean else 4.5
-        body.append(marker(p.kind, x, y, r, f"{colour} {'open' if p.published else 'fill'}", told))
+        look = "open" if p.published else "fill" if p.mean or len(shown) < CROWD else "fill faint"
+        body.append(marker(p.kind, x, y, r, f"{colour} {look}", told))
     body += _labels([(px(p.eo[0]), py(p.accuracy[0]), p.name) for p in shown if p.published])
     told = "; ".join(
         f"{p.name}{' (published)' if p.published else ''} {100 * p.accuracy[0]:.1f} % and "

@@ -85,8 +85,8 @@ def write_report(
     else:
         methods = list(dict.fromkeys(r.method for r in opened))
         context |= {
-            "title": f"{len(opened)} runs of {joined(methods[:6])}"
-            + (" and others" if len(methods) > 6 else ""),
+            "title": f"{len(opened)} runs of "
+            + (joined(methods) if len(methods) <= 6 else f"{len(methods)} methods"),
             "kicker": f"shasam comparison · {joined([s['name'] for s in settings[:3]])}",
             "verdict": [line for s in settings for line in s["verdict"]],
             "tiles": [],

@@ -20,6 +20,7 @@ from shasam.report.predictions import Columns, Predicted, read_predictions
 from shasam.report.subject import Subject
 
 MOST_DIFFERENCES = 3  # that a name tells
+ENCODER = "model.encoder"
 MOST_BYTES = 64 * 2**20  # of a JSON or YAML file; beyond that it is not one of ours
 
 
@@ -180,7 +181,8 @@ class Run:
 def opened_runs(paths: Sequence[Path]) -> list[Run]:
     """Runs to be shown together: where those of one method differ, each is told by its difference.
 
-    Seeds, and where the data lies, are no difference; the data itself is the setting.
+    Seeds, and where the data lies, are no difference; the data itself is the setting. An encoder
+    that tells all variants apart is enough: profiles give each encoder settings of its own.
     """
     runs = [Run(Path(path)) for path in paths]
     flat = {run.path: dict(_flat(run.spec)) for run in runs}
@@ -190,11 +192,18 @@ def opened_runs(paths: Sequence[Path]) -> list[Run]:
         keys = dict.fromkeys(key for spec in kin for key in spec)
         own = flat[run.path]
         differ = [k for k in keys if len({repr(spec.get(k)) for spec in kin}) > 1]
+        if ENCODER in differ and _kinds(kin, [ENCODER]) == _kinds(kin, differ):
+            differ = [ENCODER]
         words = [f"{k.rsplit('.', 1)[-1]} {own.get(k)}" for k in differ[:MOST_DIFFERENCES]]
         if len(differ) > MOST_DIFFERENCES:
             words.append(f"{len(differ) - MOST_DIFFERENCES} more")
         out.append(Run(run.path, ", ".join(words)))
     return out
+
+
+def _kinds(specs: Sequence[Mapping[str, Any]], keys: Sequence[str]) -> int:
+    """How many different specifications there are if only ``keys`` are looked at."""
+    return len({tuple(repr(spec.get(k)) for k in keys) for spec in specs})
 
 
 def _flat(spec: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -82,9 +82,12 @@ def polyline(points: Iterable[tuple[float, float]], cls: str) -> str:
 
 
 def marker(kind: int, x: float, y: float, r: float, cls: str, title: str = "") -> str:
-    """A point whose shape tells groups apart without colour: circle, square, diamond, triangle."""
+    """A point whose shape tells groups apart without colour: circle, square, diamond, triangle.
+
+    Shapes move on by one with each round of colours, so that 4 x COLOURS kinds look different.
+    """
     inner = element("title", escape(title)) if title else ""
-    shape = kind % 4
+    shape = (kind + kind // COLOURS) % 4
     if shape == 0:
         return element("circle", inner, cx=float(x), cy=float(y), r=float(r), cls=cls)
     corners = {

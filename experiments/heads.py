@@ -1,0 +1,72 @@
+"""Are features fair, or only a classifier? ``python -m experiments.heads RUN... > heads.json``
+
+On the frozen features of finished runs, the second stage of the contrastive methods (one hidden
+layer of 256, ten epochs, AdamW 1e-3) is trained twice: on the biased training split as it is, and
+with its cells weighed alike. A classifier on natural data leans on the group wherever the features
+show it. ``scores`` are the method's own class scores, taken as features. Read on the validation
+split, so that no test split is opened again.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import torch
+import torch.nn.functional as F
+from lightning_fabric import Fabric
+
+from shasam.data import open_data
+from shasam.models import Classifier
+from shasam.runs.load import load
+from shasam.training.evaluation import on_rows
+from shasam.training.validation import quick_metrics
+
+
+def head(x_nD: torch.Tensor, t_n: torch.Tensor, weight_n: torch.Tensor, seed: int) -> Classifier:
+    """A classifier on features, its rows weighed."""
+    torch.manual_seed(seed)
+    classes = int(t_n.max()) + 1
+    classifier = Classifier(x_nD.shape[1], 256, classes, standardise=True).train()
+    optimizer = torch.optim.AdamW(classifier.parameters(), lr=1e-3)
+    for _ in range(10):
+        for rows in torch.randperm(len(x_nD)).split(256):
+            loss_n = F.cross_entropy(classifier(x_nD[rows]), t_n[rows], reduction="none")
+            optimizer.zero_grad()
+            (loss_n * weight_n[rows]).mean().backward()
+            optimizer.step()
+    return classifier.eval()
+
+
+def heads(run: str) -> list[dict[str, object]]:
+    """Validation accuracy and EO by kind of features and of head."""
+    model = load(run)
+    data = open_data(model.spec.data)
+    t_N, s_N = torch.tensor(data.manifest.t_N), torch.tensor(data.manifest.s_N)
+    fabric = Fabric(accelerator="cpu", devices=1)
+    rows = {split: torch.as_tensor(data.rows(split)).clone() for split in ("train", "val")}
+
+    def read(images: torch.Tensor) -> dict[str, torch.Tensor]:
+        scores = next(iter(model.method.logits(images).values()))
+        return {**model.method.features(images), "scores": scores}
+
+    found = {k: on_rows(read, model.method, data, r, fabric) for k, r in rows.items()}
+    t_n, s_n = t_N[rows["train"]], s_N[rows["train"]]
+    cell_n = t_n * (int(s_N.max()) + 1) + s_n
+    count = torch.bincount(cell_n).float()
+    alike_n = (len(cell_n) / (count.count_nonzero() * count))[cell_n]
+    out = []
+    for kind in found["train"]:
+        for name, weight_n in (("natural", torch.ones(len(t_n))), ("balanced", alike_n)):
+            classifier = head(found["train"][kind], t_n, weight_n, model.spec.seed)
+            with torch.no_grad():
+                guess = classifier(found["val"][kind]).argmax(1)
+            metrics = quick_metrics(guess, t_N[rows["val"]], s_N[rows["val"]])
+            who = {"method": model.spec.method, "encoder": model.spec.model.encoder}
+            out.append({**who, "seed": model.spec.seed, "features": kind, "head": name, **metrics})
+    return out
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    print(json.dumps([line for run in sys.argv[1:] for line in heads(run)], indent=1))
