@@ -45,17 +45,17 @@ class LNL(CE):
         entropy: float = Field(0.01, ge=0, json_schema_extra={"weight": "ce"})
         reversal: float = Field(0.1, ge=0, json_schema_extra={"weight": "ce"})
         slope: float | None = Field(None, gt=0)  # of a ramp like GRL's; null: none, as published
-        tap: str | None = None  # layer whose map is read; null: layer2, or a ViT's middle block
+        # layer whose map is read; null: layer2, or a ViT's middle block; last: the last of either
+        tap: str | None = None
 
     config: Config
 
     def __init__(self, config: Config, encoder: nn.Module, classes: int, groups: int) -> None:
         super().__init__(config, encoder, classes, groups)
         channels = getattr(encoder, "tap_channels", {})
-        blocks = getattr(encoder, "blocks", ())
-        self.tap = config.tap or (
-            "layer2" if channels else f"blocks.{max(len(blocks) // 2 - 1, 0)}"
-        )
+        layers = list(channels) or [f"blocks.{n}" for n in range(len(encoder.blocks))]  # type: ignore[arg-type]
+        middle = "layer2" if channels else layers[max(len(layers) // 2 - 1, 0)]
+        self.tap = {None: middle, "last": layers[-1]}.get(config.tap, config.tap)
         self.predictor = BiasPredictor(channels.get(self.tap, encoder.out_dim), groups)
 
     def stages(self) -> tuple[Stage, ...]:

@@ -48,6 +48,7 @@ PROFILES: dict[str, dict[str, Any]] = {
             # chosen on validation: at full strength from the start, what hides the group keeps a
             # short run from finding the target
             "method=grl": {"options": {"slope": 1.0}},
+            "method=lnl": {"options": {"reversal": 1.0, "slope": 1.0, "tap": "last"}},
             "method=tadet": {"options": {"strength": 0.1, "slope": 1.0}},
             "method=tadet-mmd": {"options": {"strength": 0.1}},
             "method=fairvit": {"options": {"distance": 0.01}},
