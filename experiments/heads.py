@@ -4,23 +4,43 @@ On the frozen features of finished runs, the second stage of the contrastive met
 layer of 256, ten epochs, AdamW 1e-3) is trained twice: on the biased training split as it is, and
 with its cells weighed alike. A classifier on natural data leans on the group wherever the features
 show it. ``scores`` are the method's own class scores, taken as features. Read on the validation
-split, so that no test split is opened again.
+split, so that no test split is opened again. ``--table heads.json`` prints each fairness part on
+against off, as the head on natural data sees it.
 """
 
 from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
 
 import torch
 import torch.nn.functional as F
 from lightning_fabric import Fabric
 
 from shasam.data import open_data
+from shasam.metrics import compare_seeds
 from shasam.models import Classifier
 from shasam.runs.load import load
 from shasam.training.evaluation import on_rows
 from shasam.training.validation import quick_metrics
+
+# features of a method, and those of what is left of it when its fairness part is off
+PAIRS = {
+    ("grl", "encoder"): ("ce", "encoder"),
+    ("lnl", "encoder"): ("ce", "encoder"),
+    ("reweight", "encoder"): ("ce", "encoder"),
+    ("groupdro", "encoder"): ("ce", "encoder"),
+    ("balanced", "encoder"): ("ce", "encoder"),
+    ("mfd", "encoder"): ("balanced", "encoder"),
+    ("shasam", "encoder"): ("balanced", "encoder"),
+    ("shasam", "projection"): ("balanced", "encoder"),
+    ("fscl", "projection"): ("supcon", "projection"),
+    ("fscl+", "projection"): ("supcon", "projection"),
+    ("tadet@vit", "encoder"): ("balanced@vit", "encoder"),
+    ("tadet-mmd@vit", "encoder"): ("balanced@vit", "encoder"),
+    ("fairvit@vit", "encoder"): ("ce@vit", "encoder"),
+}
 
 
 def head(x_nD: torch.Tensor, t_n: torch.Tensor, weight_n: torch.Tensor, seed: int) -> Classifier:
@@ -67,6 +87,34 @@ def heads(run: str) -> list[dict[str, object]]:
     return out
 
 
+def table(lines: list[dict]) -> str:
+    """Markdown: accuracy and EO of the head on natural data, on against off."""
+    found: dict[tuple[str, str], dict[int, tuple[float, float]]] = {}
+    for line in lines:
+        if line["head"] == "natural":
+            name = line["method"] + ("@vit" if line["encoder"] == "vit" else "")
+            seeds = found.setdefault((name, line["features"]), {})
+            seeds[line["seed"]] = (100 * line["accuracy"], 100 * line["eo_mean"])
+    out = [
+        "| features of | off | accuracy on | off | EO on | off | EO: on − off |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for on, off in PAIRS.items():
+        if on not in found or off not in found:
+            continue
+        seeds = sorted(found[on].keys() & found[off].keys())
+        both = [[found[side][seed] for seed in seeds] for side in (on, off)]
+        means = [sum(v[k] for v in side) / len(seeds) for k in (0, 1) for side in both]
+        c = compare_seeds([v[1] for v in both[0]], [v[1] for v in both[1]])
+        cells = [f"`{on[0]}`, {on[1]}", f"`{off[0]}`, {off[1]}", *(f"{m:.1f}" for m in means)]
+        cells.append(f"{c.difference:+.1f} ({c.low:+.1f} to {c.high:+.1f})")
+        out.append("| " + " | ".join(cells) + " |")
+    return "\n".join(out)
+
+
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    print(json.dumps([line for run in sys.argv[1:] for line in heads(run)], indent=1))
+    if sys.argv[1] == "--table":
+        print(table(json.loads(Path(sys.argv[2]).read_text(encoding="utf-8"))))
+    else:
+        print(json.dumps([line for run in sys.argv[1:] for line in heads(run)], indent=1))
