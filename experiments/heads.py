@@ -3,7 +3,8 @@
 On the frozen features of finished runs, the second stage of the contrastive methods (one hidden
 layer of 256, ten epochs, AdamW 1e-3) is trained twice: on the biased training split as it is, and
 with its cells weighed alike. A classifier on natural data leans on the group wherever the features
-show it. ``scores`` are the method's own class scores, taken as features. Read on the validation
+show it. ``scores`` are the method's own class scores taken as features, ``hidden`` the hidden layer
+of its classifier where it has one. Read on the validation
 split, so that no test split is opened again. ``--table heads.json`` prints each fairness part on
 against off, as the head on natural data sees it.
 """
@@ -18,6 +19,7 @@ import torch
 import torch.nn.functional as F
 from lightning_fabric import Fabric
 
+from experiments.keep import row_of
 from shasam.data import open_data
 from shasam.metrics import compare_seeds
 from shasam.models import Classifier
@@ -26,21 +28,24 @@ from shasam.training.evaluation import on_rows
 from shasam.training.validation import quick_metrics
 
 # features of a method, and those of what is left of it when its fairness part is off
-PAIRS = {
-    ("grl", "encoder"): ("ce", "encoder"),
-    ("lnl", "encoder"): ("ce", "encoder"),
-    ("reweight", "encoder"): ("ce", "encoder"),
-    ("groupdro", "encoder"): ("ce", "encoder"),
-    ("balanced", "encoder"): ("ce", "encoder"),
-    ("mfd", "encoder"): ("balanced", "encoder"),
-    ("shasam", "encoder"): ("balanced", "encoder"),
-    ("shasam", "projection"): ("balanced", "encoder"),
-    ("fscl", "projection"): ("supcon", "projection"),
-    ("fscl+", "projection"): ("supcon", "projection"),
-    ("tadet@vit", "encoder"): ("balanced@vit", "encoder"),
-    ("tadet-mmd@vit", "encoder"): ("balanced@vit", "encoder"),
-    ("fairvit@vit", "encoder"): ("ce@vit", "encoder"),
-}
+PAIRS = [
+    (("grl", "encoder"), ("ce", "encoder")),
+    (("lnl", "encoder"), ("ce", "encoder")),
+    (("reweight", "encoder"), ("ce", "encoder")),
+    (("groupdro", "encoder"), ("ce", "encoder")),
+    (("balanced", "encoder"), ("ce", "encoder")),
+    (("mfd", "encoder"), ("balanced", "encoder")),
+    (("shasam", "encoder"), ("balanced", "encoder")),
+    (("shasam", "projection"), ("balanced", "encoder")),
+    (("balanced-hidden", "hidden"), ("balanced", "encoder")),
+    # a layer of the same width between features and classes, without a set objective
+    (("shasam", "projection"), ("balanced-hidden", "hidden")),
+    (("fscl", "projection"), ("supcon", "projection")),
+    (("fscl+", "projection"), ("supcon", "projection")),
+    (("tadet@vit", "encoder"), ("balanced@vit", "encoder")),
+    (("tadet-mmd@vit", "encoder"), ("balanced@vit", "encoder")),
+    (("fairvit@vit", "encoder"), ("ce@vit", "encoder")),
+]
 
 
 def head(x_nD: torch.Tensor, t_n: torch.Tensor, weight_n: torch.Tensor, seed: int) -> Classifier:
@@ -67,8 +72,12 @@ def heads(run: str) -> list[dict[str, object]]:
     rows = {split: torch.as_tensor(data.rows(split)).clone() for split in ("train", "val")}
 
     def read(images: torch.Tensor) -> dict[str, torch.Tensor]:
+        features = model.method.features(images)
         scores = next(iter(model.method.logits(images).values()))
-        return {**model.method.features(images), "scores": scores}
+        own = getattr(model.method, "classifier", None)
+        if isinstance(own, Classifier) and isinstance(own.hidden, torch.nn.Linear):
+            features["hidden"] = F.relu(own.hidden(own.norm(features["encoder"])))
+        return {**features, "scores": scores}
 
     found = {k: on_rows(read, model.method, data, r, fabric) for k, r in rows.items()}
     t_n, s_n = t_N[rows["train"]], s_N[rows["train"]]
@@ -82,8 +91,8 @@ def heads(run: str) -> list[dict[str, object]]:
             with torch.no_grad():
                 guess = classifier(found["val"][kind]).argmax(1)
             metrics = quick_metrics(guess, t_N[rows["val"]], s_N[rows["val"]])
-            who = {"method": model.spec.method, "encoder": model.spec.model.encoder}
-            out.append({**who, "seed": model.spec.seed, "features": kind, "head": name, **metrics})
+            who = {"row": row_of(model.spec.as_dict()), "seed": model.spec.seed}
+            out.append({**who, "features": kind, "head": name, **metrics})
     return out
 
 
@@ -92,14 +101,13 @@ def table(lines: list[dict]) -> str:
     found: dict[tuple[str, str], dict[int, tuple[float, float]]] = {}
     for line in lines:
         if line["head"] == "natural":
-            name = line["method"] + ("@vit" if line["encoder"] == "vit" else "")
-            seeds = found.setdefault((name, line["features"]), {})
+            seeds = found.setdefault((line["row"], line["features"]), {})
             seeds[line["seed"]] = (100 * line["accuracy"], 100 * line["eo_mean"])
     out = [
         "| features of | off | accuracy on | off | EO on | off | EO: on − off |",
         "|---|---|---|---|---|---|---|",
     ]
-    for on, off in PAIRS.items():
+    for on, off in PAIRS:
         if on not in found or off not in found:
             continue
         seeds = sorted(found[on].keys() & found[off].keys())

@@ -17,12 +17,14 @@ KEPT = ("spec.yaml", "metrics.json", "predictions.parquet", "provenance.json", "
 
 
 def row_of(spec: dict) -> str:
-    """The folder of a run: a ViT, nothing mined or nothing reversed make a row of their own."""
+    """The folder of a run: a ViT, or a part that is switched off or added, is a row of its own."""
     if (spec.get("model") or {}).get("encoder") == "vit":
         return f"{spec['method']}@vit"
     options = spec.get("options") or {}
     if spec["method"] == "fdvae" and options["reversal"] == 0:
         return "fdvae-off"
+    if spec["method"] == "balanced" and options["classifier_hidden"]:
+        return "balanced-hidden"
     mining = options.get("mining") or {}
     if mining and all(mining[r] == "random" for r in ("anchors", "positives", "negatives")):
         return f"{spec['method']}-random"

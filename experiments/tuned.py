@@ -13,8 +13,8 @@ import yaml
 
 from experiments.keep import row_of
 
-TRIED = ("strength", "reversal", "slope", "tap", "distance")  # options
-RATES = ("lr", "warmup")  # of the learning stage
+TRIED = ("strength", "reversal", "reversal_factor", "entropy", "slope", "tap", "distance")
+RATES = ("lr", "warmup", "clip")  # of the learning stage
 
 
 def last_validation(run: Path) -> str:

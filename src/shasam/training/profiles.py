@@ -35,7 +35,7 @@ PROFILES: dict[str, dict[str, Any]] = {
         },
     },
     # all methods beside each other within an hour on two cores: short runs, a ViT that learns from
-    # scratch, and a target as large as the hair, which every method finds within such a run
+    # scratch, and a target as large as the hair, which most methods find within such a run
     "quick": {
         "data": {"size": 64},
         "model": {"stem": "imagenet", "width": 16, "embed_dim": None},
