@@ -1,4 +1,6 @@
-"""Are features fair, or only a classifier? ``python -m experiments.heads RUN... > heads.json``
+"""Are features fair, or only a classifier?
+
+``python -m experiments.heads experiments/faces/grid.yaml RUN... > experiments/faces/heads.json``
 
 On the frozen features of finished runs, the second stage of the contrastive methods (one hidden
 layer of 256, ten epochs, AdamW 1e-3) is trained twice: on the biased training split as it is, and
@@ -19,10 +21,11 @@ import torch
 import torch.nn.functional as F
 from lightning_fabric import Fabric
 
-from experiments.keep import row_of
+from shasam.config import read_yaml
 from shasam.data import open_data
 from shasam.metrics import compare_seeds
 from shasam.models import Classifier
+from shasam.runs.grid import expand_labelled
 from shasam.runs.load import load
 from shasam.training.evaluation import on_rows
 from shasam.training.validation import quick_metrics
@@ -63,7 +66,7 @@ def head(x_nD: torch.Tensor, t_n: torch.Tensor, weight_n: torch.Tensor, seed: in
     return classifier.eval()
 
 
-def heads(run: str) -> list[dict[str, object]]:
+def heads(run: str, labels: dict[str, str]) -> list[dict[str, object]]:
     """Validation accuracy and EO by kind of features and of head."""
     model = load(run)
     data = open_data(model.spec.data)
@@ -91,7 +94,7 @@ def heads(run: str) -> list[dict[str, object]]:
             with torch.no_grad():
                 guess = classifier(found["val"][kind]).argmax(1)
             metrics = quick_metrics(guess, t_N[rows["val"]], s_N[rows["val"]])
-            who = {"row": row_of(model.spec.as_dict()), "seed": model.spec.seed}
+            who = {"row": labels[model.spec.name], "seed": model.spec.seed}
             out.append({**who, "features": kind, "head": name, **metrics})
     return out
 
@@ -120,9 +123,15 @@ def table(lines: list[dict]) -> str:
     return "\n".join(out)
 
 
+def table_of(path: Path) -> str:
+    """The table of a file that this script has written."""
+    return table(json.loads(path.read_text(encoding="utf-8")))
+
+
 if __name__ == "__main__":
     torch.set_num_threads(1)
     if sys.argv[1] == "--table":
-        print(table(json.loads(Path(sys.argv[2]).read_text(encoding="utf-8"))))
+        print(table_of(Path(sys.argv[2])))
     else:
-        print(json.dumps([line for run in sys.argv[1:] for line in heads(run)], indent=1))
+        known = {r.spec.name: r.label for r in expand_labelled(read_yaml(sys.argv[1]))}
+        print(json.dumps([line for run in sys.argv[2:] for line in heads(run, known)], indent=1))

@@ -1,4 +1,4 @@
-"""Each fairness part on against off: ``python -m experiments.parts RECORDS``.
+"""Each fairness part on against off: ``python -m experiments.parts experiments/faces``.
 
 Both sides share seeds, splits, encoder and budget. Off is the method that is left when the part's
 weight is 0: cross-entropy, cross-entropy on cell-balanced batches, or SupCon.
@@ -6,13 +6,11 @@ weight is 0: cross-entropy, cross-entropy on cell-balanced batches, or SupCon.
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 
-import yaml
-
 from shasam.metrics import compare_seeds
+from shasam.runs.records import Record, by_label, read_records
 
 OFF = {
     "balanced": "ce",
@@ -33,14 +31,9 @@ OFF = {
 }
 
 
-def by_seed(row: Path, metric: str) -> dict[int, float]:
+def by_seed(records: list[Record], metric: str) -> dict[int, float]:
     """The test metric of every seed of a row, in per cent."""
-    found = {}
-    for run in sorted(row.iterdir()):
-        seed = yaml.safe_load((run / "spec.yaml").read_text(encoding="utf-8"))["seed"]
-        metrics = json.loads((run / "metrics.json").read_text(encoding="utf-8"))
-        found[seed] = 100 * metrics["test"][metric]["value"]
-    return found
+    return {r.seed: 100 * r.metrics["test"][metric]["value"] for r in records}
 
 
 def difference(on: dict[int, float], off: dict[int, float]) -> str:
@@ -56,17 +49,18 @@ def mean(values: dict[int, float]) -> str:
     return f"{sum(values.values()) / len(values):.1f}"
 
 
-def table(records: Path) -> str:
+def table(experiment: Path) -> str:
     """Markdown."""
+    rows = by_label(read_records(experiment))
     lines = [
         "| on | off | seeds | EO on | EO off | EO: on − off | accuracy on | accuracy off |",
         "|---|---|---|---|---|---|---|---|",
     ]
     for on, off in OFF.items():
-        if not ((records / on).is_dir() and (records / off).is_dir()):
+        if on not in rows or off not in rows:
             continue
-        eo = [by_seed(records / row, "eo_mean") for row in (on, off)]
-        accuracy = [by_seed(records / row, "accuracy") for row in (on, off)]
+        eo = [by_seed(rows[row], "eo_mean") for row in (on, off)]
+        accuracy = [by_seed(rows[row], "accuracy") for row in (on, off)]
         shared = len(set(eo[0]) & set(eo[1]))
         lines.append(
             f"| `{on}` | `{off}` | {shared} | {mean(eo[0])} | {mean(eo[1])} | {difference(*eo)} "

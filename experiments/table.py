@@ -1,4 +1,4 @@
-"""The table of ``docs/results.md`` from records: ``python -m experiments.table RECORDS``.
+"""The table of a results page: ``python -m experiments.table experiments/utkface``.
 
 One line per row and kind of prediction: mean and standard deviation over seeds in per cent, from
 ``metrics.json``; the last logged mean cosine; the share of stage 1 that mining took.
@@ -6,10 +6,11 @@ One line per row and kind of prediction: mean and standard deviation over seeds 
 
 from __future__ import annotations
 
-import json
 import statistics
 import sys
 from pathlib import Path
+
+from shasam.runs.records import Record, by_label, read_records
 
 
 def spread(values: list[float]) -> str:
@@ -20,29 +21,28 @@ def spread(values: list[float]) -> str:
     return f"{statistics.mean(shown):.1f} ± {statistics.stdev(shown):.1f}"
 
 
-def last_cosine(run: Path) -> float | None:
+def last_cosine(record: Record) -> float | None:
     """The mean cosine at the end of the learning stage."""
     found = None
-    for line in (run / "log.jsonl").read_text(encoding="utf-8").splitlines():
-        found = json.loads(line).get("mean_cosine", found)
+    for line in record.log:
+        found = line.get("mean_cosine", found)
     return found
 
 
-def lines(row: Path, split: str) -> list[str]:
+def lines(label: str, records: list[Record], split: str) -> list[str]:
     """All kinds of prediction of one row."""
-    runs = sorted(run for run in row.iterdir() if (run / "metrics.json").exists())
-    metrics = [json.loads((run / "metrics.json").read_text()) for run in runs]
-    shares = [json.loads((run / "provenance.json").read_text())["mine_fraction"] for run in runs]
-    cosines = [c for c in map(last_cosine, runs) if c is not None]
+    metrics = [record.metrics for record in records]
+    shares = [record.provenance["mine_fraction"] for record in records]
+    cosines = [c for c in map(last_cosine, records) if c is not None]
     own = [k for k in metrics[0] if k.startswith(f"{split}.")] or [split]
     out = []
     for kind in own:
         feature = kind.removeprefix(f"{split}.").split("-")[0]
         probes = [m["probe"].get(feature) or next(iter(m["probe"].values())) for m in metrics]
         cells = [
-            row.name,
+            label,
             kind.removeprefix(f"{split}.") if "." in kind else "own head",
-            str(len(runs)),
+            str(len(records)),
             spread([m[kind]["accuracy"]["value"] for m in metrics]),
             spread([m[kind]["eo_mean"]["value"] for m in metrics]),
             spread([m[kind]["worst_group_accuracy"]["value"] for m in metrics]),
@@ -54,14 +54,15 @@ def lines(row: Path, split: str) -> list[str]:
     return out
 
 
-def table(records: Path, split: str = "test") -> str:
+def table(experiment: Path, split: str = "test") -> str:
     """Markdown."""
     head = (
         "| row | predictions from | seeds | accuracy | EO (mean) | worst cell | group probe | "
         "mean cosine | mining |\n|---|---|---|---|---|---|---|---|---|"
     )
-    rows = [row for row in sorted(records.iterdir()) if row.is_dir()]
-    return "\n".join([head, *(line for row in rows for line in lines(row, split))])
+    rows = by_label(read_records(experiment))
+    body = (line for label, records in rows.items() for line in lines(label, records, split))
+    return "\n".join([head, *body])
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ app.command("shasam.commands.predict:predict", name="predict")
 app.command("shasam.commands.sweep:sweep", name="sweep")
 app.command("shasam.commands.compare:compare", name="compare")
 app.command("shasam.commands.methods:methods", name="methods")
+app.command("shasam.commands.records:app", name="records")
 
 
 def main() -> None:

@@ -9,15 +9,17 @@ with every point of the grid.
     grid: {seed: [0, 1, 2], data.seed: same as seed}
     runs:
       - {method: ce}
-      - {method: fscl, options: {tau: 0.1}}
+      - {label: fscl at 0.2, method: fscl, options: {temperature: 0.2}}
 
-A value ``same as <key>`` copies another key, so that two keys move together.
+A value ``same as <key>`` copies another key, so that two keys move together. A ``label`` names the
+row of a table that the runs of an entry belong to; without one it is the method's name.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from shasam.config import RunSpec, merge, nest, resolve
@@ -28,8 +30,21 @@ _KEYS = ("profile", "base", "grid", "runs")
 _SAME = "same as "
 
 
+@dataclass(frozen=True)
+class GridRun:
+    """One run of a grid and the row of a table that it belongs to."""
+
+    label: str
+    spec: RunSpec
+
+
 def expand(body: Mapping[str, Any]) -> list[RunSpec]:
     """All specifications of a grid, checked before anything runs; duplicates are dropped."""
+    return [run.spec for run in expand_labelled(body)]
+
+
+def expand_labelled(body: Mapping[str, Any]) -> list[GridRun]:
+    """As ``expand``, each specification with its label."""
     for key in body:
         if key not in _KEYS:
             raise SpecError(f"a grid has no key {key!r}{did_you_mean(str(key), _KEYS)}")
@@ -39,9 +54,10 @@ def expand(body: Mapping[str, Any]) -> list[RunSpec]:
     for key, value in copied.items():
         if not (isinstance(value, str) and value.startswith(_SAME)):
             raise SpecError(f"grid.{key}: give a list of values, or 'same as <key>'")
-    specs: dict[str, RunSpec] = {}
+    found: dict[str, GridRun] = {}
     errors = []
-    for run in body.get("runs") or [{}]:
+    for entry in body.get("runs") or [{}]:
+        run = {key: value for key, value in entry.items() if key != "label"}
         for values in itertools.product(*listed.values()):
             point: dict[str, Any] = dict(zip(listed, values, strict=True))
             for key, value in copied.items():
@@ -53,12 +69,13 @@ def expand(body: Mapping[str, Any]) -> list[RunSpec]:
             layers = [_nested(body.get("base") or {}), _nested(run), _nested(point)]
             try:
                 spec = resolve(*layers, profile=body.get("profile"))
-                specs.setdefault(spec.key, spec)
+                label = str(entry.get("label") or spec.method)
+                found.setdefault(spec.key, GridRun(label, spec))
             except SpecError as error:
                 errors.append(f"{ {**run, **point} }: {error}")
     if errors:
         raise SpecError("the grid has errors:\n" + "\n".join(dict.fromkeys(errors)))
-    return list(specs.values())
+    return list(found.values())
 
 
 def _nested(body: Mapping[str, Any]) -> dict[str, Any]:

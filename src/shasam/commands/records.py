@@ -1,0 +1,71 @@
+"""``shasam records``: keep the small records of runs, and get run folders back from them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from cyclopts import App
+
+app = App(help="Keep the small records of finished runs in two Parquet files, and read them back.")
+
+
+@app.command
+def keep(runs: Path, experiment: Path) -> None:
+    """Add the finished runs of a grid to an experiment: specification, metrics, predictions, log.
+
+    Parameters
+    ----------
+    runs
+        The folder that holds run directories (--out of the sweep).
+    experiment
+        The folder of the experiment. Its grid.yaml says which runs belong to it and their labels.
+    """
+    from shasam.config import read_yaml
+    from shasam.runs.grid import expand_labelled
+    from shasam.runs.records import keep as add
+
+    labels = {
+        run.spec.name: run.label for run in expand_labelled(read_yaml(experiment / "grid.yaml"))
+    }
+    done = [runs / name for name in labels if (runs / name / "DONE").is_file()]
+    count = add(done, experiment, labels)
+    print(f"{count} runs kept in {experiment}; {len(labels) - count} runs of its grid are not done")
+
+
+@app.command
+def unpack(experiment: Path, out: Path, /, *runs: str) -> None:
+    """Write run folders from the records of an experiment, for report, audit or replay.
+
+    Parameters
+    ----------
+    experiment
+        A folder with records.parquet and predictions.parquet.
+    out
+        Where to write: out/<label>/<run>.
+    runs
+        Names of runs; all if none is given.
+    """
+    from shasam.runs.records import unpack as write
+
+    for folder in write(experiment, out, runs or None):
+        print(folder)
+
+
+@app.command(name="list")
+def list_(experiment: Path) -> None:
+    """List the runs of an experiment with test accuracy and EO.
+
+    Parameters
+    ----------
+    experiment
+        A folder with records.parquet.
+    """
+    from shasam.runs.records import read_records
+
+    for record in read_records(experiment):
+        test = record.metrics["test"]
+        values = "  ".join(
+            f"{word} {100 * test[key]['value']:5.1f}" if test[key]["value"] is not None else word
+            for key, word in (("accuracy", "accuracy"), ("eo_mean", "EO"))
+        )
+        print(f"{record.label:20s} seed {record.seed:<3d} {values}  {record.run}")

@@ -1,0 +1,100 @@
+"""Records: nothing is lost on the way in and out, and the tables of the docs come out of them."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from shasam.errors import DataError
+from shasam.report import rows_of
+from shasam.report.tables import markdown
+from shasam.runs.grid import expand_labelled
+from shasam.runs.records import by_label, keep, read_records, unpack
+
+ROOT = Path(__file__).parents[2]
+EXPERIMENTS = ROOT / "experiments"
+sys.path.insert(0, str(ROOT))  # the scripts of experiments/ are not part of the package
+
+from experiments import heads, paired, parts, table, tuned  # noqa: E402
+
+RESULTS = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
+TABLES = {
+    "utkface": lambda: table.table(EXPERIMENTS / "utkface"),
+    "utkface-tuned": lambda: table.table(EXPERIMENTS / "utkface-tuned"),
+    "faces parts": lambda: parts.table(EXPERIMENTS / "faces"),
+    "faces heads": lambda: heads.table_of(EXPERIMENTS / "faces" / "heads.json"),
+    "faces tuning": lambda: tuned.table(EXPERIMENTS / "faces-tuning"),
+    "utkface paired": lambda: paired.table(
+        EXPERIMENTS / "utkface", "shasam", ["ce", "fscl+", "balanced", "shasam-random"]
+    ),
+    "utkface-tuned paired": lambda: paired.table(
+        EXPERIMENTS / "utkface-tuned",
+        "shasam",
+        ["balanced", "fscl+", "fscl+:encoder-balanced", "ce"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_a_table_of_the_results_comes_out_of_the_records(name):
+    made = TABLES[name]()
+    assert len(made.splitlines()) > 2
+    assert made in RESULTS
+
+
+def test_the_comparison_of_all_methods_comes_out_of_the_records(tmp_path):
+    runs = unpack(EXPERIMENTS / "faces", tmp_path)
+    controls = {"balanced-hidden", "fdvae-off", "shasam-random"}
+    shown = ["accuracy", "eo_mean", "balanced_accuracy"]
+    shown += ["equal_opportunity", "demographic_parity", "worst_group_accuracy"]
+    made = markdown(rows_of([r for r in runs if r.parent.name not in controls], shown))
+    rows = [line.split(" | ", 1)[1] for line in made.splitlines() if " ± " in line and "|" in line]
+    assert len([row for row in rows if row.endswith(" |")]) == 20
+    for row in rows:
+        assert row.startswith("brackets") or f"| {row}" in RESULTS
+
+
+def test_a_run_comes_back_as_it_was_kept(tmp_path):
+    first = unpack(EXPERIMENTS / "faces-targets", tmp_path / "a")
+    kept = keep(first, tmp_path / "experiment", {run.name: run.parent.name for run in first})
+    assert kept == len(first)
+    again = keep(first[:2], tmp_path / "experiment", {r.name: r.parent.name for r in first})
+    assert again == 2  # replaced, not added
+    second = unpack(tmp_path / "experiment", tmp_path / "b")
+    assert [r.name for r in second] == [r.name for r in first]
+    for a, b in zip(first, second, strict=True):
+        for file in ("spec.yaml", "metrics.json", "provenance.json", "log.jsonl"):
+            assert (a / file).read_bytes() == (b / file).read_bytes()
+        one, two = (pq.read_table(run / "predictions.parquet") for run in (a, b))
+        assert one.equals(two) and one.schema.metadata == two.schema.metadata
+
+
+@pytest.mark.parametrize(
+    "experiment", sorted(p.parent.name for p in EXPERIMENTS.glob("*/records.parquet"))
+)
+def test_every_record_has_its_label_in_the_grid(experiment):
+    from shasam.config import read_yaml
+
+    grid = expand_labelled(read_yaml(EXPERIMENTS / experiment / "grid.yaml"))
+    known = {(run.label, run.spec.method, run.spec.seed) for run in grid}
+    records = read_records(EXPERIMENTS / experiment)
+    assert {(r.label, r.spec["method"], r.seed) for r in records} <= known
+    assert (EXPERIMENTS / experiment / "README.md").is_file()
+    assert sum(map(len, by_label(records).values())) == len(records)
+
+
+def test_a_record_cannot_write_outside_its_folder(tmp_path):
+    runs = unpack(EXPERIMENTS / "faces-lnl-published", tmp_path / "a")
+    labels = {run.name: "../../escaped" for run in runs}
+    keep(runs, tmp_path / "b", labels)
+    with pytest.raises(DataError, match="that is no folder"):
+        unpack(tmp_path / "b", tmp_path / "c" / "d")
+    assert not (tmp_path / "escaped").exists()
+
+
+def test_a_folder_without_records_says_what_to_give(tmp_path):
+    with pytest.raises(DataError, match="such as experiments/utkface"):
+        read_records(tmp_path)
