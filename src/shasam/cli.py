@@ -1,30 +1,61 @@
-"""The command line: one file per command in ``shasam.commands``, loaded when it is called."""
+"""The command line: one file per command in ``shasam.commands``.
+
+The files of the commands are light: each imports what it works with inside its function, so that
+``shasam --help`` can show the first line of every docstring and still imports no torch.
+"""
 
 from __future__ import annotations
 
 import sys
+import warnings
+from typing import Any
 
 from cyclopts import App
 
 import shasam
-from shasam.errors import ShasamError
+from shasam.commands.audit import audit
+from shasam.commands.compare import compare
+from shasam.commands.data import app as data
+from shasam.commands.evaluate import evaluate
+from shasam.commands.methods import methods
+from shasam.commands.mine import mine
+from shasam.commands.predict import predict
+from shasam.commands.records import app as records
+from shasam.commands.report import report
+from shasam.commands.sweep import sweep
+from shasam.commands.train import train
+from shasam.errors import ShasamError, ShasamWarning
 
-app = App(name="shasam", version=shasam.__version__, help=shasam.__doc__)
-app.command("shasam.commands.data:app", name="data")
-app.command("shasam.commands.mine:mine", name="mine")
-app.command("shasam.commands.audit:audit", name="audit")
-app.command("shasam.commands.report:report", name="report")
-app.command("shasam.commands.train:train", name="train")
-app.command("shasam.commands.evaluate:evaluate", name="evaluate")
-app.command("shasam.commands.predict:predict", name="predict")
-app.command("shasam.commands.sweep:sweep", name="sweep")
-app.command("shasam.commands.compare:compare", name="compare")
-app.command("shasam.commands.methods:methods", name="methods")
-app.command("shasam.commands.records:app", name="records")
+HELP = """Train classifiers whose decisions do not depend on a sensitive attribute, and audit the
+predictions of any model.
+
+`shasam train` trains on drawn faces, `shasam audit FILE` audits a table of predictions, and
+`shasam COMMAND --help` explains a command.
+"""
+# in the order of the work
+COMMANDS = (data, train, evaluate, predict, compare, sweep, methods, mine, audit, report, records)
+
+app = App(name="shasam", version=shasam.__version__, help=HELP)
+for _place, _command in enumerate(COMMANDS):
+    if isinstance(_command, App):
+        _command.sort_key = _place
+        app.command(_command)
+    else:
+        app.command(_command, sort_key=_place)
 
 
 def main() -> None:
     """Run a command; an error that a user can put right is one sentence, not a traceback."""
+    shown = warnings.showwarning
+
+    def show(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
+        """Ours without file, line and source; those of other libraries as always."""
+        if issubclass(category, ShasamWarning):
+            print(f"shasam: {message}", file=sys.stderr)
+        else:
+            shown(message, category, *where, **more)
+
+    warnings.showwarning = show
     try:
         app()
     except ShasamError as error:

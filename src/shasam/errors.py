@@ -7,6 +7,10 @@ class ShasamError(Exception):
     """Anything that a user can put right; the command line prints it without a traceback."""
 
 
+class ShasamWarning(UserWarning):
+    """Something that a user should know and that stops nothing; shown as one sentence."""
+
+
 class InputError(ShasamError, ValueError):
     """An argument, a tensor or a table that cannot be used as it is."""
 

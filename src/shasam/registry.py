@@ -7,12 +7,13 @@ the entry-point group ``shasam.<kind>s`` (``shasam.methods``, ``shasam.sources``
 from __future__ import annotations
 
 import difflib
+import warnings
 from collections.abc import Callable, Iterable
 from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Any, TypeVar
 
-from shasam.errors import SpecError
+from shasam.errors import ShasamWarning, SpecError
 
 T = TypeVar("T")
 
@@ -24,6 +25,7 @@ _HOMES = {
     "encoder": "shasam.models",
 }
 _ENTRIES: dict[str, dict[str, Any]] = {}
+_BROKEN: dict[tuple[str, str], str] = {}  # plugins that could not be loaded, and why
 
 
 def register(name: str, *, kind: str) -> Callable[[T], T]:
@@ -50,6 +52,8 @@ def lookup(kind: str, name: str) -> Any:
     _load(kind)
     known = _ENTRIES.get(kind, {})
     if name not in known:
+        if (kind, name) in _BROKEN:
+            raise SpecError(f"{kind} {name!r} cannot be used: {_BROKEN[kind, name]}")
         raise SpecError(f"there is no {kind} {name!r}{did_you_mean(name, known)}")
     return known[name]
 
@@ -67,5 +71,16 @@ def _load(kind: str) -> None:
     if kind in _HOMES:
         import_module(_HOMES[kind])
     for entry in entry_points(group=f"shasam.{kind}s"):
-        if entry.name not in _ENTRIES.get(kind, {}):
+        if entry.name in _ENTRIES.get(kind, {}) or (kind, entry.name) in _BROKEN:
+            continue
+        try:
             register(entry.name, kind=kind)(entry.load())
+        except Exception as error:  # a plugin is foreign code: it may raise anything
+            why = f"loading {entry.value} failed with {type(error).__name__}: {error}"
+            _BROKEN[kind, entry.name] = why
+            warnings.warn(
+                f"the plugin {entry.name!r} of the group {entry.group!r} is left out: {why}. "
+                f"Mend or uninstall the package {entry.dist.name if entry.dist else 'it is from'}",
+                ShasamWarning,
+                stacklevel=3,
+            )

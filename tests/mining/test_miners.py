@@ -8,7 +8,7 @@ import torch
 from shasam.errors import ContractError, InputError
 from shasam.mining import RandomMiner, ShasamMiner, feasible_pairs, pools_of
 from shasam.mining.miner import Mined, Miner
-from shasam.testing.miners import check_miner
+from shasam.testing import check_miner
 from shasam.types import Triplet
 
 MINERS = {

@@ -32,7 +32,9 @@ def audit(
     seed: int = 0,
     level: float = 0.95,
 ) -> None:
-    """Measure accuracy and fairness of predictions in CSV or Parquet files, of any framework.
+    """Measure accuracy and fairness of any model's predictions.
+
+    They are read from CSV or Parquet files, whatever framework made them.
 
     Parameters
     ----------

@@ -40,7 +40,9 @@ def compare(
     threads: int | None = None,
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto",
 ) -> None:
-    """Train methods on the same splits, skip what is done, and put them side by side.
+    """Train several methods on the same splits, side by side.
+
+    Runs that are done are not trained again.
 
     Parameters
     ----------

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from shasam.data import Dataset, DataSpec
 
-app = App(name="data", help="Look at a data set: its cells, its duplicates, its broken images.")
+app = App(name="data", help="Check, describe and pack a data set before training on it.")
 
 
 @Parameter(name="*")

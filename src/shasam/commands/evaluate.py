@@ -13,8 +13,9 @@ def evaluate(
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto",
     report: bool = True,
 ) -> None:
-    """Predict the validation and the test split again, and write the metrics and the page.
+    """Evaluate a trained run once more, on its own data.
 
+    The validation and the test split are predicted again; metrics and page are written anew.
     The log of the run records that the test split was opened once more.
 
     Parameters

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def methods(name: str | None = None) -> None:
-    """List all methods, or the options of one.
+    """List the methods, or the options of one.
 
     Parameters
     ----------

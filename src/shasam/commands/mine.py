@@ -21,13 +21,13 @@ def mine(
     sensitive: str = "sensitive",
     k: Annotated[int, Parameter(name=["-k", "--budget"])] = 16,
     triplets: int = 0,
-    miner: Literal["shasam", "shasam-ld", "random"] = "shasam",
+    miner: str = "shasam",
     seed: int = 0,
     out: Path | None = None,
     scene: SceneName | None = None,
     profile: bool = False,
 ) -> None:
-    """Pick diverse anchors, hard positives and hard negatives.
+    """Pick anchors, hard positives and hard negatives.
 
     Parameters
     ----------
@@ -43,7 +43,8 @@ def mine(
     triplets
         How many triplets; 0 is one for each (target, group) pair.
     miner
-        shasam (LogDet, FLCG, FLQMI), shasam-ld (LogDet, LogDetCG, LogDetMI) or random.
+        shasam (LogDet, FLCG, FLQMI), shasam-ld (LogDet, LogDetCG, LogDetMI), random, or the
+        registered name of your own.
     out
         Where to write: a CSV of picks, or for scenes a folder of pictures.
     scene

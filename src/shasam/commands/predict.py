@@ -13,7 +13,9 @@ def predict(
     out: Path = Path("predictions.csv"),
     device: Literal["cpu", "cuda", "mps"] = "cpu",
 ) -> None:
-    """Predict every image of a folder (or one image), with the probabilities of all classes.
+    """Predict the images of a folder with a trained run.
+
+    The CSV file has a row for each image, with the probabilities of all classes.
 
     Parameters
     ----------

@@ -18,7 +18,9 @@ def report(
     figures: Path | None = None,
     card: bool = True,
 ) -> None:
-    """Rebuild report.html of one run, or compare many; needs no torch.
+    """Rebuild the page of a run, or compare runs.
+
+    Works from the files of the runs alone and needs no torch.
 
     Parameters
     ----------

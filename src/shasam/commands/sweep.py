@@ -17,7 +17,9 @@ def sweep(
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto",
     dry: Annotated[bool, Parameter(negative=())] = False,
 ) -> None:
-    """Carry out a grid of runs; those that are done are skipped, unfinished ones go on.
+    """Carry out many runs from one YAML file.
+
+    Runs that are done are skipped; unfinished ones go on where they stopped.
 
     Parameters
     ----------

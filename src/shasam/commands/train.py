@@ -45,7 +45,7 @@ def train(
     quiet: Annotated[bool, Parameter(name=["--quiet", "-q"], negative=())] = False,
     color: bool = True,
 ) -> None:
-    """Train a method and evaluate it.
+    """Train one method, test it and write a page about it.
 
     With no arguments: SHaSaM on the embedded faces, in minutes on two cores.
 
@@ -90,7 +90,7 @@ def train(
     config
         A YAML specification; flags and --set lie on top of it.
     set_
-        Any key of the specification, such as --set options.tau=0.1 --set train.ema=0.99.
+        Any key of the specification, such as `--set options.temperature=0.5 --set train.ema=0.99`.
     out
         The folder that holds run directories.
     resume

@@ -7,6 +7,8 @@ import warnings
 
 import numpy as np
 
+from shasam.errors import ShasamWarning
+
 Array = np.ndarray
 
 
@@ -123,6 +125,7 @@ def _has_all_classes(target: Array, group: Array, groups: int, classes: int) -> 
         warnings.warn(
             f"groups {np.flatnonzero(~complete).tolist()} lack a class in the validation split: "
             "their decisions stay the arg max and their odds are not equalised",
+            ShasamWarning,
             stacklevel=3,
         )
     return complete

@@ -7,11 +7,11 @@ bank) is in ``state``, so that a run that was cut draws the same batches again.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_serializer
 from torch import Tensor
 
 from shasam.data.batches import BatchPlan, Draw, Embed, keyed_generator
@@ -22,6 +22,7 @@ from shasam.mining.miner import Mined, Miner
 from shasam.mining.pools import PairSampling, draw_pair, feasible_pairs, pools_of
 from shasam.mining.random import RandomMiner
 from shasam.mining.shasam import AnchorRule, NegativeRule, PositiveRule, ShasamMiner
+from shasam.registry import did_you_mean, lookup, names
 from shasam.types import Triplet
 
 ROLES = ("anchors", "positives", "negatives")
@@ -32,6 +33,7 @@ class MiningConfig(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
+    miner: str = "shasam"  # any registered one; the seven keys below are those of "shasam" alone
     anchors: AnchorRule = "random"
     positives: PositiveRule = "random"
     negatives: NegativeRule = "flqmi"
@@ -49,14 +51,33 @@ class MiningConfig(BaseModel):
     ground: float = Field(0.2, gt=0, le=1)  # share of the training set that is V in an epoch
     ground_shrinks: bool = False  # paper, literally: sample(0.2) \ V_prev
 
-    def miner(self) -> Miner:
+    @field_validator("miner")
+    @classmethod
+    def _known(cls, name: str) -> str:
+        if name not in names("miner"):
+            raise ValueError(f"there is no miner {name!r}{did_you_mean(name, names('miner'))}")
+        return name
+
+    @model_serializer(mode="wrap")
+    def _dump(self, dump: Any) -> dict[str, Any]:
+        """Without the default miner: runs of before this key was added keep their names."""
+        body: dict[str, Any] = dump(self)
+        if self.miner == "shasam":
+            body.pop("miner")
+        return body
+
+    def make_miner(self) -> Miner:
+        if self.miner != "shasam":
+            made: Miner = lookup("miner", self.miner)()
+            return made
         rules = (self.anchors, self.positives, self.negatives)
         if rules == ("random",) * 3:
             return RandomMiner()
         return ShasamMiner(*rules, ridge=self.ridge, nu=self.nu, eta=self.eta, trim=self.trim)
 
-    def rule(self, role: str) -> str:
-        return str(getattr(self, role))
+    def picks(self, role: str) -> bool:
+        """Whether the miner chooses among candidates for a role, or takes what is drawn."""
+        return self.miner != "shasam" or getattr(self, role) != "random"
 
 
 class MinedPlan(BatchPlan):
@@ -90,7 +111,7 @@ class MinedPlan(BatchPlan):
             )
         self.size = max(sharing * self.k, int(config.ground * len(self.rows)))
         self.steps_per_epoch = max(1, self.size // batch_size)
-        self.miner, self.random = config.miner(), RandomMiner()
+        self.miner, self.random = config.make_miner(), RandomMiner()
         self.bank = EmbeddingBank(self.rows, config.refresh)
         self.epoch = -1
         self.ground = torch.zeros(0, dtype=torch.int64)
@@ -164,7 +185,7 @@ class MinedPlan(BatchPlan):
         """Rows of A, P and N of a pair, mined where the pools are larger than the sets."""
         pools = []
         for role in ROLES:
-            wanted = self.k if self.config.rule(role) == "random" else round(growth * self.k)
+            wanted = round(growth * self.k) if self.config.picks(role) else self.k
             pools.append(self._pool(pair, role, wanted))
         k = min(self.k, *(len(pool) for pool in pools))  # less than k only where pools shrink
         if growth <= 1.0:

@@ -123,3 +123,6 @@ class ShasamMiner(Miner):
         kept = self._typical_first(z, k)
         order = nearest[kept].argsort(descending=nearest_first, stable=True)
         return kept[order]
+
+
+register("shasam-ld", kind="miner")(ShasamMiner.ld)

@@ -14,15 +14,7 @@ from torch import Tensor
 from shasam.errors import InputError
 from shasam.mining.miner import Miner
 from shasam.mining.pools import feasible_pairs
-from shasam.mining.random import RandomMiner
-from shasam.mining.shasam import ShasamMiner
-from shasam.registry import did_you_mean
-
-MINERS: dict[str, Miner] = {
-    "shasam": ShasamMiner(),
-    "shasam-ld": ShasamMiner.ld(),
-    "random": RandomMiner(),
-}
+from shasam.registry import did_you_mean, lookup
 
 
 def read_embeddings(path: Path) -> Tensor:
@@ -89,6 +81,7 @@ def mine_table(
     profile: bool,
 ) -> None:
     """Mine triplets and write (triplet, set, row, target, sensitive), one line per pick."""
+    chosen: Miner = lookup("miner", miner)()
     z_ND = read_embeddings(embeddings)
     text = read_labels(labels, [target, sensitive])
     if len(text[target]) != len(z_ND):
@@ -106,7 +99,7 @@ def mine_table(
     count = triplets or len(pairs)
     for number in range(count):
         start = time.perf_counter()
-        triplet = MINERS[miner].mine(
+        triplet = chosen.mine(
             z_ND, t_N, s_N, k, generator, pair=pairs[number % len(pairs)], step=number
         )
         seconds += time.perf_counter() - start

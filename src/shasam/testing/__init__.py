@@ -10,11 +10,19 @@ _PUBLIC = {
     "Expected": "shasam.testing.methods",
     "MethodReport": "shasam.testing.methods",
     "check_method": "shasam.testing.methods",
+    "check_miner": "shasam.testing.miners",
     "check_set_function": "shasam.testing.set_functions",
     "check_source": "shasam.testing.sources",
 }
 
-__all__ = ["Expected", "MethodReport", "check_method", "check_set_function", "check_source"]
+__all__ = [
+    "Expected",
+    "MethodReport",
+    "check_method",
+    "check_miner",
+    "check_set_function",
+    "check_source",
+]
 
 
 def __getattr__(name: str) -> Any:
