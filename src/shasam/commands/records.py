@@ -6,7 +6,7 @@ from pathlib import Path
 
 from cyclopts import App
 
-app = App(help="Keep the small records of finished runs in two Parquet files, and read them back.")
+app = App(name="records", help="Keep small records of finished runs, and read them back.")
 
 
 @app.command
