@@ -27,6 +27,14 @@ class DataError(ShasamError):
     """Images, labels or splits that cannot be used as they are."""
 
 
+class FileError(ShasamError):
+    """A file that cannot be read or written; ``reason`` is the message without the path."""
+
+    def __init__(self, path: object, reason: str) -> None:
+        super().__init__(f"{path}: {reason}")
+        self.reason = reason
+
+
 class CheckpointError(ShasamError):
     """A checkpoint that cannot be written, or cannot be trusted."""
 

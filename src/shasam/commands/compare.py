@@ -90,9 +90,9 @@ def compare(
     from rich.table import Table
 
     from shasam.config import merge, parse_set
+    from shasam.files import write_atomic
     from shasam.registry import names
     from shasam.report import rows_of, write_report
-    from shasam.report.files import write_text
     from shasam.report.tables import markdown, plain
     from shasam.runs.grid import expand
     from shasam.runs.sweep import says
@@ -157,7 +157,7 @@ def compare(
     wide.print(quality)
     wide.print(cost)
     text = page.with_suffix(".md")
-    write_text(text, markdown(rows))
+    write_atomic(text, markdown(rows))
     figures = page.parent / "figures"
     write_report(done, page, figures_dir=figures)
     for kind, place in (("page", page), ("table", text), ("figures", figures)):

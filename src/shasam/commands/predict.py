@@ -36,8 +36,8 @@ def predict(
     from shasam.data.decode import BadImage, decode
     from shasam.data.files import EXTENSIONS, Folder
     from shasam.errors import InputError
+    from shasam.files import write_atomic
     from shasam.runs.load import load
-    from shasam.training.checkpoint import write_atomic
 
     if not images.exists():
         raise InputError(f"there is no file or folder {images}")
@@ -67,7 +67,7 @@ def predict(
         answer = model.predict(np.stack(pixels))
         for name, label, scores in zip(names, answer.labels, answer.scores, strict=True):
             writer.writerow([_cell(name), _cell(label), *(f"{p:.6f}" for p in scores), ""])
-    write_atomic(out, text.getvalue().encode())
+    write_atomic(out, text.getvalue())
     note = f", {bad} could not be read" if bad else ""
     print(f"{len(paths) - bad} predictions in {out}{note}")
 

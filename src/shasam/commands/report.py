@@ -37,8 +37,8 @@ def report(
     card
         Also write MODEL_CARD.md into each run when its page is rebuilt.
     """
+    from shasam.files import write_atomic
     from shasam.report import rows_of, table, write_model_card, write_report
-    from shasam.report.files import write_text
     from shasam.report.run import found_runs
     from shasam.report.tables import DEFAULT
 
@@ -48,7 +48,7 @@ def report(
         if out is None:
             print(text, end="")
         else:
-            write_text(out, text)
+            write_atomic(out, text)
             print(f"table: {out}")
         return
     if out is None:

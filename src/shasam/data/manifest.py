@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -20,6 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from shasam.errors import DataError
+from shasam.files import atomic_file
 
 SPLITS = ("train", "val", "test")
 SCHEMA = pa.schema(
@@ -87,8 +87,7 @@ class Manifest:
         return self.table.column("split").to_numpy(zero_copy_only=False)
 
     def save(self, path: str | Path) -> None:
-        """Write Parquet: a temporary file, flushed, then renamed into place."""
-        path = Path(path)
+        """Write Parquet, whole or not at all."""
         metadata = {
             "sha256": self.sha256,
             "target_names": json.dumps(list(self.target_names)),
@@ -97,13 +96,8 @@ class Manifest:
             "excluded": json.dumps([dict(e) for e in self.excluded]),
             "notes": json.dumps(list(self.notes)),
         }
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-        with open(temporary, "wb") as file:
+        with atomic_file(path) as file:
             pq.write_table(self.table.replace_schema_metadata(metadata), file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
 
     @classmethod
     def load(cls, path: str | Path) -> Manifest:

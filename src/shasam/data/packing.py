@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -15,6 +14,7 @@ import pyarrow as pa
 from shasam.data.source import Reading, Source
 from shasam.data.store import Shard, Store, finish, finished_shard, shard_rows, write_shard
 from shasam.errors import DataError
+from shasam.files import make_folder, remove_leftovers
 
 _STALE = 3600  # seconds after which a temporary file belongs to nobody
 _TASK = 64  # rows that a thread reads at a time
@@ -56,15 +56,13 @@ def pack(
     table, directory = source.table(), store_directory(source, size)
     if table.num_rows == 0:
         raise DataError("there is no image to pack; look at the folder and at the table")
-    directory.mkdir(parents=True, exist_ok=True)
+    make_folder(directory)
     stamps, per_shard = source.stamps(table), shard_rows(size)
     # Only an outdated store loses its seal: another process may be packing the same files now, and
     # as both write the same bytes under the same names neither disturbs the other.
     if (directory / "store.json").exists() and _current(directory, table, stamps) is None:
         (directory / "store.json").unlink(missing_ok=True)
-    for left in directory.glob(".*.tmp"):  # of work that was killed
-        if time.time() - left.stat().st_mtime > _STALE:
-            left.unlink(missing_ok=True)
+    remove_leftovers(directory, older_than=_STALE)
     shards: dict[int, Shard] = {}
     done, todo = 0, []
     for number, start in enumerate(range(0, table.num_rows, per_shard)):

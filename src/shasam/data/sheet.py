@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +9,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from shasam.data.dataset import Dataset
 from shasam.data.keyed import keys, uniform
+from shasam.files import atomic_file
 
 _MARGIN, _TITLE = 8, 22
 _INK, _PAPER = (40, 40, 40), (255, 255, 255)
@@ -43,8 +43,6 @@ def contact_sheet(
             image = image.resize((tile, tile), Image.Resampling.BICUBIC) if zoom > 1 else image
             x = _MARGIN + (k % columns) * (tile + 2)
             sheet.paste(image, (x, top + _TITLE + (k // columns) * (tile + 2)))
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    sheet.save(temporary, format="PNG")
-    os.replace(temporary, path)
+    with atomic_file(path) as file:
+        sheet.save(file, format="PNG")
     return path

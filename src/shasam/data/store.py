@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import threading
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -19,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from shasam.errors import DataError
+from shasam.files import write_atomic
 
 VERSION = 1
 INDEX = pa.schema(
@@ -36,16 +35,6 @@ _SHARD_BYTES = 32 << 20
 def shard_rows(size: int) -> int:
     """Rows of a shard: a power of two, at most 32 MiB; small enough to lose little to a kill."""
     return 1 << max(4, (_SHARD_BYTES // (size * size * 3)).bit_length() - 1)
-
-
-def write_atomic(path: Path, data: bytes | memoryview) -> None:
-    """A temporary file, flushed to the disk, then renamed: there is no half-written file."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.tmp")
-    with open(temporary, "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
 
 
 @dataclass(frozen=True)
@@ -97,7 +86,7 @@ def finish(directory: Path, size: int, shards: list[Shard]) -> None:
         "shard_rows": shard_rows(size),
         "shards": [vars(shard) for shard in shards],
     }
-    write_atomic(directory / "store.json", json.dumps(record, indent=1).encode())
+    write_atomic(directory / "store.json", json.dumps(record, indent=1))
 
 
 def _file_hash(path: Path) -> str:

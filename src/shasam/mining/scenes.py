@@ -10,6 +10,7 @@ from torch import Tensor
 from shasam.data import DataSpec
 from shasam.data.sources.clusters import SCENES, Clusters
 from shasam.errors import SpecError
+from shasam.files import atomic_file
 from shasam.mining.miner import Miner
 from shasam.mining.random import RandomMiner
 from shasam.mining.shasam import ShasamMiner
@@ -60,7 +61,6 @@ def mine_scene(name: str, k: int, seed: int) -> tuple[Tensor, Tensor, dict[str, 
 
 def draw_scenes(folder: Path, which: str, *, k: int, seed: int) -> list[Path]:
     """One picture per scene: a row for each miner, a column for each of the three sets."""
-    folder.mkdir(parents=True, exist_ok=True)
     chosen = list(SCENES) if which == "all" else [which]
     return [_draw(name, folder / f"{name}.png", k, seed) for name in chosen]
 
@@ -95,5 +95,6 @@ def _draw(name: str, path: Path, k: int, seed: int) -> Path:
         f"cluster B {int((t_N == 1).sum())}; budget {k}, seed {seed}",
         fontsize=12,
     )
-    figure.savefig(path, dpi=110)
+    with atomic_file(path) as file:
+        figure.savefig(file, format="png", dpi=110)
     return path

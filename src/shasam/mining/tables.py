@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from shasam.errors import InputError
+from shasam.files import write_atomic
 from shasam.mining.miner import Miner
 from shasam.mining.pools import feasible_pairs
 from shasam.registry import did_you_mean, lookup
@@ -106,7 +107,7 @@ def mine_table(
         for name in ("anchors", "positives", "negatives"):
             for row in getattr(triplet, name).tolist():
                 writer.writerow([number, name, row, text[target][row], text[sensitive][row]])
-    out.write_text(buffer.getvalue(), encoding="utf-8")
+    write_atomic(out, buffer.getvalue())
     print(f"{count} triplets of {k} + {k} + {k} from {len(z_ND):,} rows, miner {miner}: {out}")
     if profile:
         print(f"{1000 * seconds / count:.1f} ms per triplet")

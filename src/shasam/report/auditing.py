@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from shasam.errors import SpecError
+from shasam.files import write_atomic
 from shasam.metrics import as_json
 from shasam.registry import did_you_mean
-from shasam.report.files import write_text
 from shasam.report.predictions import Predicted
 from shasam.report.subject import Subject
 from shasam.report.words import METRICS
@@ -117,4 +117,4 @@ def write_json(
             for s in of_file
         ],
     }
-    write_text(path, json.dumps(content, indent=1, allow_nan=False) + "\n")
+    write_atomic(path, json.dumps(content, indent=1, allow_nan=False) + "\n")

@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 from markupsafe import Markup
 
+from shasam.files import write_atomic
 from shasam.metrics.calibration import BINS
-from shasam.report.files import write_text
 from shasam.report.subject import Subject
 from shasam.report.svg import (
     COLOURS,
@@ -47,7 +47,7 @@ class Point:
 
 def save(figure: Markup, path: Path) -> None:
     """Write a figure as an SVG file."""
-    write_text(path, standalone(figure))
+    write_atomic(path, standalone(figure))
 
 
 def tradeoff(points: Sequence[Point], title: str = "Accuracy against equalized odds") -> Markup:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from shasam.report.files import write_text
+from shasam.files import write_atomic
 from shasam.report.run import Run, finite
 from shasam.report.subject import Subject
 from shasam.report.tables import md
@@ -73,5 +73,5 @@ def write_model_card(run: Path, out: Path | None = None) -> Path:
     """Write the card of a run directory, by default into it."""
     opened = Run(Path(run))
     out = Path(out) if out is not None else opened.path / "MODEL_CARD.md"
-    write_text(out, model_card(opened))
+    write_atomic(out, model_card(opened))
     return out

@@ -15,10 +15,10 @@ from markupsafe import Markup
 
 import shasam
 from shasam.errors import InputError
+from shasam.files import write_atomic
 from shasam.report import figures
 from shasam.report.comparing import audit_settings, settings_of
 from shasam.report.detail import Budget, detail, tiles
-from shasam.report.files import write_text
 from shasam.report.predictions import Predicted
 from shasam.report.run import Run, opened_runs
 from shasam.report.subject import Subject
@@ -103,7 +103,7 @@ def write_report(
         )
         + (f"\n# and so on for {len(opened) - 8} more runs" if len(opened) > 8 else ""),
     }
-    write_text(out, render(context))
+    write_atomic(out, render(context))
     if figures_dir is not None:
         _save_figures(figures_dir, settings, subjects)
     return out
@@ -146,7 +146,7 @@ def write_audit(
         "recompute": command,
     }
     out = Path(out)
-    write_text(out, render(context))
+    write_atomic(out, render(context))
     if figures_dir is not None:
         _save_figures(figures_dir, settings, flat)
     return out

@@ -11,7 +11,7 @@ from typing import Any
 
 from shasam.config import RunSpec, read_yaml, resolve
 from shasam.errors import CheckpointError, InputError, TrainingError
-from shasam.training.checkpoint import write_atomic
+from shasam.files import open_in_place, write_atomic
 
 
 class RunDirectory:
@@ -55,12 +55,7 @@ class RunDirectory:
 
     def write(self, name: str, content: bytes) -> None:
         """A file, whole or not at all."""
-        try:
-            write_atomic(self.file(name), content)
-        except OSError as error:
-            raise CheckpointError(
-                f"{self.file(name)} cannot be written: {error.strerror}"
-            ) from error
+        write_atomic(self.file(name), content, within=self.path)
 
     def write_json(self, name: str, body: Any) -> None:
         self.write(name, (json.dumps(body, indent=1, allow_nan=False) + "\n").encode())
@@ -76,7 +71,7 @@ class RunDirectory:
     @contextmanager
     def lock(self) -> Iterator[None]:
         """Keep other processes out; the system lets go of the lock when the process dies."""
-        handle = os.open(self.file(".lock"), os.O_RDWR | os.O_CREAT, 0o644)
+        handle = open_in_place(self.file(".lock"), os.O_RDWR | os.O_CREAT)
         try:
             if not _try_lock(handle):
                 raise TrainingError(

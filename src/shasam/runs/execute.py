@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import platform
 import sys
 from datetime import datetime, timezone
@@ -15,6 +14,7 @@ from lightning_fabric import Fabric
 import shasam
 from shasam.config import RunSpec
 from shasam.errors import DataError, TrainingError
+from shasam.files import remove_leftovers
 from shasam.methods.base import Method
 from shasam.runs.build import build_method
 from shasam.runs.directory import RunDirectory
@@ -22,7 +22,7 @@ from shasam.runs.evaluate import evaluate_run
 from shasam.runs.mining import mining_record
 from shasam.training.checkpoint import to_bytes
 from shasam.training.evaluation import TrainingData
-from shasam.training.log import RunLog
+from shasam.training.log import RunLog, read_log
 from shasam.training.progress import TrainingProgress
 from shasam.training.runtime import Runtime, make_fabric
 from shasam.training.test_split import times_opened
@@ -66,6 +66,8 @@ def execute(
         _same_data(run, data)
         run.write("spec.yaml", spec.as_yaml().encode())
         data.manifest.save(run.file("manifest.parquet"))
+        for folder in (run.path, run.file("checkpoints")):
+            remove_leftovers(folder)  # of processes that were killed: we hold the lock
         log = RunLog(run.file("log.jsonl"))
         if not run.has_checkpoint:
             log.path.unlink(missing_ok=True)  # type: ignore[union-attr]
@@ -171,10 +173,8 @@ def _provenance(
 
 
 def _started(log: RunLog) -> str:
-    if log.path is not None and log.path.exists():
-        with open(log.path, encoding="utf-8") as file:
-            return str(json.loads(file.readline()).get("time", _now()))
-    return _now()
+    first = read_log(log.path)[:1] if log.path is not None and log.path.exists() else []
+    return str(first[0].get("time") or _now()) if first else _now()
 
 
 def _now() -> str:

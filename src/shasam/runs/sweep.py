@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from shasam.config import RunSpec
+from shasam.files import open_in_place, write_atomic
 from shasam.runs.directory import RunDirectory
 
 
@@ -97,11 +98,13 @@ def _start(
 ) -> subprocess.Popen[bytes]:
     run.make()
     asked = run.file("asked.yaml")
-    asked.write_text(spec.as_yaml(), encoding="utf-8")
+    write_atomic(asked, spec.as_yaml(), within=run.path)
     command = [sys.executable, "-m", "shasam.cli", "train", "--config", str(asked)]
     command += ["--out", str(run.path.parent), "--resume", "--quiet", "--no-report"]
     command += ["--device", device, "--no-color"]
-    with open(run.file("output.txt"), "wb") as output:
+    run.file("output.txt").unlink(missing_ok=True)  # of the last time, or a link
+    handle = open_in_place(run.file("output.txt"), os.O_WRONLY | os.O_CREAT)
+    with open(handle, "wb") as output:
         return subprocess.Popen(  # noqa: S603 - our own interpreter and our own arguments
             command, stdout=output, stderr=subprocess.STDOUT, env=environment
         )

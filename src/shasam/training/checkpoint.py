@@ -19,10 +19,12 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
-from shasam.errors import CheckpointError
+from shasam.errors import CheckpointError, FileError
+from shasam.files import make_folder, read_bytes, write_atomic
 
 _NAME = re.compile(r"^(\d{8})\.json$")
 KEEP = 2
+MAX_BYTES = 64 << 30  # of the tensors of one checkpoint
 
 
 @dataclass(frozen=True)
@@ -41,21 +43,6 @@ class Checkpoint:
         }
 
 
-def write_atomic(path: Path, content: bytes) -> None:
-    """All of it or none: a temporary file, fsync, rename, fsync of the folder."""
-    temporary = path.with_name(path.name + ".tmp")
-    with open(temporary, "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
-
-
 def to_bytes(tensors: dict[str, Tensor]) -> bytes:
     """safetensors of the tensors; those that share memory are written once for each name."""
     seen: set[int] = set()
@@ -70,21 +57,21 @@ def to_bytes(tensors: dict[str, Tensor]) -> bytes:
 def save_checkpoint(folder: Path, tensors: dict[str, Tensor], state: dict[str, Any]) -> Path:
     """Write the next checkpoint, then delete all but the last two."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder, within=folder.parent)
         numbers = _numbers(folder)
         number = (numbers[-1] if numbers else 0) + 1
         content = to_bytes(tensors)
         body = {"state": state, "tensors_sha256": hashlib.sha256(content).hexdigest()}
         text = json.dumps({**body, "sha256": _digest(body)}, indent=1).encode()
-        write_atomic(folder / f"{number:08d}.safetensors", content)
-        write_atomic(folder / f"{number:08d}.json", text)
+        write_atomic(folder / f"{number:08d}.safetensors", content, within=folder.parent)
+        write_atomic(folder / f"{number:08d}.json", text, within=folder.parent)
         for old in numbers[: -(KEEP - 1)]:
             # the JSON goes first: half a checkpoint is no checkpoint
             (folder / f"{old:08d}.json").unlink(missing_ok=True)
             (folder / f"{old:08d}.safetensors").unlink(missing_ok=True)
-    except OSError as error:
+    except (OSError, FileError) as error:
         raise CheckpointError(
-            f"the checkpoint could not be written to {folder}: {error.strerror or error}; "
+            f"the checkpoint could not be written ({error}); "
             "free space or choose another --out, then continue with --resume"
         ) from error
     return folder / f"{number:08d}.json"
@@ -109,9 +96,10 @@ def load_checkpoint(folder: Path, say: Callable[[str], None]) -> Checkpoint | No
 def read_checkpoint(path: Path) -> Checkpoint:
     """Read one checkpoint and check both hashes before anything of it is used."""
     try:
-        body = json.loads(path.read_bytes())
-        content = path.with_suffix(".safetensors").read_bytes()
-    except (OSError, ValueError, RecursionError) as error:
+        root = path.parent.parent
+        body = json.loads(read_bytes(path, within=root))
+        content = read_bytes(path.with_suffix(".safetensors"), limit=MAX_BYTES, within=root)
+    except (FileError, ValueError, RecursionError) as error:
         raise CheckpointError(f"checkpoint {path.stem} is unreadable ({error})") from error
     if not isinstance(body, dict) or body.pop("sha256", None) != _digest(body):
         raise CheckpointError(f"checkpoint {path.stem} is damaged (its JSON fails its checksum)")

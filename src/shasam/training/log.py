@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from pathlib import Path
 from typing import Any
 
-from shasam.errors import CheckpointError
+from shasam.errors import CheckpointError, FileError
+from shasam.files import append, read_bytes, write_atomic
 
 # lines that stay when the log is cut back to a checkpoint: they did happen
 _LASTING = ("test_opened", "resume", "start")
@@ -28,12 +28,9 @@ class RunLog:
         if self.path is None:
             return
         try:
-            with open(self.path, "a", encoding="utf-8") as file:
-                file.write(json.dumps(line) + "\n")
-        except OSError as error:
-            raise CheckpointError(
-                f"the log {self.path} could not be written: {error.strerror}"
-            ) from error
+            append(self.path, (json.dumps(line) + "\n").encode())
+        except FileError as error:
+            raise CheckpointError(f"the log could not be written: {error}") from error
 
     def size(self) -> int:
         """Bytes so far: what a checkpoint remembers."""
@@ -43,27 +40,27 @@ class RunLog:
         """Back to ``size`` bytes, as it was at the checkpoint; a torn last line goes too."""
         if self.path is None or not self.path.exists():
             return
-        content = self.path.read_bytes()
+        content = read_bytes(self.path)
         kept = content[:size]
         for line in content[size:].split(b"\n"):
             try:
                 if json.loads(line)["event"] in _LASTING:
                     kept += line + b"\n"
-            except ValueError:
+            except (ValueError, TypeError, KeyError, RecursionError):
                 continue
-        temporary = self.path.with_name(self.path.name + ".tmp")
-        temporary.write_bytes(kept)
-        os.replace(temporary, self.path)
+        write_atomic(self.path, kept)
 
 
 def read_log(path: Path) -> list[dict[str, Any]]:
-    """All whole lines of a log."""
+    """All whole lines of a log: JSON objects with an event."""
     lines = []
-    for text in path.read_text(encoding="utf-8").splitlines():
+    for text in read_bytes(path).decode(errors="replace").splitlines():
         try:
-            lines.append(json.loads(text))
-        except ValueError:
+            line = json.loads(text)
+        except (ValueError, RecursionError):
             continue  # a line cut short by a crash
+        if isinstance(line, dict) and isinstance(line.get("event"), str):
+            lines.append(line)
     return lines
 
 

@@ -21,9 +21,10 @@ from shasam.data.batches import BatchPlan, Draw
 from shasam.data.keyed import text_key
 from shasam.data.views import two_views
 from shasam.errors import SpecError, TrainingError
+from shasam.files import make_folder, write_atomic
 from shasam.methods.base import Method, Stage
 from shasam.models.shared import Share, sharing
-from shasam.training.checkpoint import Checkpoint, load_checkpoint, save_checkpoint, write_atomic
+from shasam.training.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from shasam.training.ema import Ema
 from shasam.training.evaluation import TrainingData, evaluating, features_of, on_rows, to_device
 from shasam.training.interrupt import Interrupt
@@ -524,7 +525,7 @@ class Trainer:
         ids = self.data.manifest.table.column("id").take(rows).to_pylist()
         if self.directory is not None and self.first:
             body = {"message": str(error), "rows": rows, "ids": ids}
-            write_atomic(self.directory / "bad_batch.json", json.dumps(body, indent=1).encode())
+            write_atomic(self.directory / "bad_batch.json", json.dumps(body, indent=1))
         shown = ", ".join(map(str, ids[:6])) + (f" and {len(ids) - 6} more" if len(ids) > 6 else "")
         return TrainingError(f"{error}. The batch: {shown} (rows {rows[:6]}...)")
 
@@ -539,6 +540,7 @@ class Trainer:
     def _open_tensorboard(self) -> Any:
         if not self.runtime.tensorboard or self.directory is None or not self.first:
             return None
+        make_folder(self.directory / "tensorboard", within=self.directory)
         try:
             from lightning_fabric.loggers import TensorBoardLogger
 

@@ -1,0 +1,166 @@
+"""Files that may lie among a stranger's: whole writes, no links followed, regular files only.
+
+A run folder or a data set can come from somebody else. ``log.jsonl`` may be a link to a file of
+yours, ``checkpoints/`` a link to another folder, an image a pipe that never ends. Everything the
+package writes or reads there goes through the functions below. They check the folder as it is when
+they are called; they are no defence against somebody who changes it at the same moment.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import stat
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from shasam.errors import FileError
+
+MAX_TEXT = 64 << 20  # bytes of a text file (JSON, YAML, log) that is read whole
+_TEMPORARY = ".tmp"
+# absent on Windows, where there are no FIFOs in folders and links need privileges
+_NOFOLLOW = getattr(os, "O_NOFOLLOW", 0)
+_NONBLOCK = getattr(os, "O_NONBLOCK", 0)
+_BINARY = getattr(os, "O_BINARY", 0)
+
+
+def write_atomic(
+    path: str | Path, content: bytes | memoryview | str, *, within: Path | None = None
+) -> None:
+    """Write all of the content or nothing; text is written as UTF-8 with ``\\n``."""
+    with atomic_file(path, within=within) as file:
+        file.write(content.encode() if isinstance(content, str) else content)
+
+
+@contextmanager
+def atomic_file(path: str | Path, *, within: Path | None = None) -> Iterator[BinaryIO]:
+    """A file to write to that takes its name only when it is whole.
+
+    The temporary file has a random name and lies in the same folder, which is made if need be. It
+    is flushed to the disk, renamed, and the folder is flushed too. A link under the final name is
+    replaced, not followed. With ``within`` a folder outside of that root is refused.
+    """
+    path = Path(path)
+    make_folder(path.parent, within=within)
+    temporary = path.with_name(f".{path.name[:80]}.{secrets.token_hex(8)}{_TEMPORARY}")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NOFOLLOW | _BINARY
+    try:
+        handle = os.open(temporary, flags, 0o666)
+        try:
+            with open(handle, "wb") as file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
+        finally:
+            temporary.unlink(missing_ok=True)
+        _flush_folder(path.parent)
+    except OSError as error:
+        raise _cannot(path, "written", error) from error
+
+
+def append(path: str | Path, content: bytes) -> None:
+    """Add to the end of a file; a link in its place is refused."""
+    handle = open_in_place(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    try:
+        with open(handle, "ab") as file:
+            file.write(content)
+    except OSError as error:
+        raise _cannot(path, "written", error) from error
+
+
+def open_in_place(path: str | Path, flags: int) -> int:
+    """The descriptor of a file that is written where it is: a log, a lock, captured output."""
+    try:
+        handle = os.open(path, flags | _NOFOLLOW | _NONBLOCK | _BINARY, 0o666)
+    except OSError as error:
+        if os.path.islink(path):
+            raise FileError(path, "is a link; it is not followed for writing, remove it") from error
+        raise _cannot(path, "written", error) from error
+    try:
+        info = os.fstat(handle)
+        if not stat.S_ISREG(info.st_mode):
+            raise FileError(path, "is not a regular file; remove it")
+        if info.st_nlink > 1:
+            raise FileError(
+                path, "is the same file as another one (a hard link); put a copy in its place"
+            )
+    except BaseException:
+        os.close(handle)
+        raise
+    return handle
+
+
+def open_regular(path: str | Path, *, within: Path | None = None) -> BinaryIO:
+    """Open a regular file for reading: no pipe or device; with ``within``, no way out of it."""
+    if within is not None:
+        _stay_inside(path, within)
+    try:
+        handle = os.open(path, os.O_RDONLY | _NONBLOCK | _BINARY)  # a FIFO would block otherwise
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            os.close(handle)
+            raise FileError(path, "not a regular file")
+        return open(handle, "rb")
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the name
+        raise _cannot(path, "read", error) from error
+
+
+def read_bytes(path: str | Path, *, limit: int = MAX_TEXT, within: Path | None = None) -> bytes:
+    """The bytes of a regular file of at most ``limit`` bytes; the size is checked first."""
+    with open_regular(path, within=within) as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > limit:
+            raise FileError(path, f"{size >> 20} MiB, the limit is {limit >> 20} MiB")
+        try:
+            return file.read(size)  # a file that grows meanwhile is read as it was
+        except OSError as error:
+            raise _cannot(path, "read", error) from error
+
+
+def make_folder(path: str | Path, *, within: Path | None = None) -> None:
+    """Make a folder and its parents; refuse one that a link puts outside of ``within``."""
+    if within is not None:
+        _stay_inside(path, within)
+    try:
+        Path(path).mkdir(parents=True, exist_ok=True)
+    except (OSError, ValueError) as error:
+        raise _cannot(path, "made", error) from error
+
+
+def remove_leftovers(folder: Path, *, older_than: float = 0.0) -> None:
+    """Delete the temporary files that killed processes left, if older than so many seconds."""
+    for left in folder.glob(f".*{_TEMPORARY}") if folder.is_dir() else ():
+        try:
+            if time.time() - left.lstat().st_mtime >= older_than:
+                left.unlink(missing_ok=True)
+        except OSError:
+            continue  # another process has just renamed it, or it is not ours to delete
+
+
+def _stay_inside(path: str | Path, root: Path) -> None:
+    try:
+        inside = Path(os.path.realpath(path)).is_relative_to(os.path.realpath(root))
+    except (OSError, ValueError) as error:
+        raise _cannot(path, "opened", error) from error
+    if not inside:
+        raise FileError(path, f"leads out of {root} by a link; remove the link")
+
+
+def _flush_folder(folder: Path) -> None:
+    """Without this a rename may be lost with the power; Windows cannot open a folder."""
+    if os.name == "nt":
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _cannot(path: str | Path, done: str, error: Exception) -> FileError:
+    reason = getattr(error, "strerror", None) or str(error)
+    advice = "" if done == "read" else "; free space, or choose another place"
+    return FileError(path, f"cannot be {done}: {reason}{advice}")
