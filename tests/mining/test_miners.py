@@ -122,6 +122,15 @@ def test_one_class_or_one_group_is_refused_with_the_cells():
         ShasamMiner().mine(z, t, torch.zeros_like(s), 4)
 
 
+@pytest.mark.parametrize("name", MINERS)
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_bad_embedding_is_named_by_its_row_in_the_file_and_not_in_a_pool(name, value):
+    z, t, s = labels()
+    z[137, 5] = value
+    with pytest.raises(InputError, match="embeddings has NaN or infinity in row 137 "):
+        MINERS[name].mine(z, t, s, 4, pair=(int(t[137]), int(s[137])))
+
+
 def test_pair_sampling_reaches_every_feasible_pair():
     z, t, s = labels(classes=3, groups=2)
     for how in ("uniform", "proportional", "round_robin"):

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from shasam.errors import InputError
 from shasam.mining.pools import PairSampling, Pools, draw_pair, pools_of
+from shasam.submodular.kernels import check_finite
 from shasam.types import Triplet
 
 SmallPool = Literal["redraw", "repeat", "shrink"]
@@ -59,6 +60,7 @@ class Miner:
             )
         if k < 1:
             raise InputError(f"k must be at least 1; got {k}")
+        check_finite(z_ND, "embeddings")  # here, where rows are those of the caller, not of a pool
         generator = generator or torch.Generator().manual_seed(0)
         need = k if small_pool == "redraw" else 1
         if pair is None:

@@ -100,7 +100,10 @@ class MinedPlan(BatchPlan):
     ) -> None:
         self.t_N, self.s_N, self.rows = t_N.cpu(), s_N.cpu(), rows.cpu()
         self.seed, self.config = seed, config
-        self.pairs = feasible_pairs(self.t_N[self.rows], self.s_N[self.rows])
+        t, s = self.t_N[self.rows], self.s_N[self.rows]
+        self.pairs = feasible_pairs(t, s)
+        # pairs that lack anchors, positives or negatives in the whole training split
+        self.skipped_pairs = len(t.unique()) * len(s.unique()) - len(self.pairs)
         sharing = 3 * (len(self.pairs) if config.pairs == "all" else 1)
         self.k = batch_size // sharing
         if self.k < 1:
@@ -129,9 +132,7 @@ class MinedPlan(BatchPlan):
         growth = self.growth(step)
         pairs = self.pairs
         if self.config.pairs == "one":
-            t, s = self.t_N[self.ground], self.s_N[self.ground]
-            need = self.k if self.config.small_pool == "redraw" else 1
-            pairs = [draw_pair(t, s, need, self.config.pair_sampling, step, generator)]
+            pairs = [self._one_pair(step, generator)]
         parts = [self._sets(pair, growth, step, embed, generator)[0] for pair in pairs]
         rows_B = torch.cat([torch.cat(part) for part in parts])
         if self.config.pairs == "one":
@@ -139,6 +140,14 @@ class MinedPlan(BatchPlan):
         else:
             triplets = tuple(self._pooled(pair, rows_B) for pair in pairs)
         return Draw(rows_B, triplets)
+
+    def _one_pair(self, step: int, generator: torch.Generator) -> tuple[int, int]:
+        t, s = self.t_N[self.ground], self.s_N[self.ground]
+        need = 1
+        if self.config.small_pool == "redraw":
+            # where no pair has k rows, the best-filled ones are drawn, and their rows repeat
+            need = min(self.k, max(pools_of(t, s, *pair).smallest for pair in self.pairs))
+        return draw_pair(t, s, need, self.config.pair_sampling, step, generator)
 
     def notes(self, step: int, embed: Embed) -> list[dict[str, object]]:
         """At four places of the stage: what full hardness picks, and random beside it.
@@ -206,11 +215,6 @@ class MinedPlan(BatchPlan):
             "negatives": lambda t, s: t != i and s == j,
         }[role]
         cells = [cell for cell, rows in self.cells.items() if fits(*cell) and len(rows)]
-        if not cells:
-            raise DataError(
-                f"the ground set of epoch {self.epoch} has no {role} for target {i}, group {j}; "
-                "raise mining.ground"
-            )
         have = sum(len(self.cells[cell]) for cell in cells)
         if have < self.k:
             self.small_pools += 1
@@ -248,12 +252,14 @@ class MinedPlan(BatchPlan):
         order = keyed_generator(self.seed, 0, epoch).permutation(len(self.rows))
         shuffled = self.rows[torch.from_numpy(order)]
         fresh = ~torch.isin(shuffled, self.ground)
+        # the previous ground set comes last: it is used only where nothing else is left
+        preferred = torch.cat([shuffled[fresh], shuffled[~fresh]])
         if self.config.ground_shrinks:
             drawn = torch.arange(len(shuffled)) < self.size
             ground = shuffled[drawn & fresh]
         else:
-            # the previous ground set comes last: it is used only where nothing else is left
-            ground = torch.cat([shuffled[fresh], shuffled[~fresh]])[: self.size]
+            ground = preferred[: self.size]
+        ground = self._with_every_cell(ground, preferred)
         self.epoch, self.ground = epoch, ground
         t, s = self.t_N[ground], self.s_N[ground]
         classes, groups = self.t_N[self.rows].unique(), self.s_N[self.rows].unique()
@@ -263,6 +269,20 @@ class MinedPlan(BatchPlan):
         self.cursor = {cell: 0 for cell in self.cells}
         if self.config.refresh == "epoch" and self.growth(step + self.steps_per_epoch) > 1.0:
             self.bank.refresh_all(ground, embed, step)
+
+    def _with_every_cell(self, ground: Tensor, preferred: Tensor) -> Tensor:
+        """The ground set, and where it lacks a cell of the training split, that cell's share.
+
+        A sample of a fifth often misses a cell of a few images, and a pair without anchors,
+        positives or negatives could not be served. A ground set that has every cell stays as drawn.
+        """
+        parts = [ground]
+        cell_of = self.t_N * (int(self.s_N.max()) + 1) + self.s_N
+        for cell in cell_of[self.rows].unique():
+            if not bool((cell_of[ground] == cell).any()):
+                members = preferred[cell_of[preferred] == cell]
+                parts.append(members[: max(1, round(self.config.ground * len(members)))])
+        return torch.cat(parts)
 
     def _shuffle(self, cell: tuple[int, int]) -> None:
         rows = self.cells[cell]
@@ -280,8 +300,13 @@ class MinedPlan(BatchPlan):
             self.bank.observe(rows_B, z, self._step)
 
     def counters(self) -> dict[str, float]:
-        """For the log: pools that were too small, and images embedded for mining alone."""
-        return {"small_pools": float(self.small_pools), "embedded": float(self.bank.embedded)}
+        """For the log: pools of fewer than k rows so far, pairs of class and group that the
+        training split cannot serve, and images embedded for mining alone."""
+        return {
+            "small_pools": float(self.small_pools),
+            "skipped_pairs": float(self.skipped_pairs),
+            "embedded": float(self.bank.embedded),
+        }
 
     def state(self) -> dict[str, Tensor]:
         keep = {f"cell.{i}.{j}": rows for (i, j), rows in self.cells.items()}

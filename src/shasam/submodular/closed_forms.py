@@ -307,6 +307,7 @@ class GCCG(GraphCut):
         everything = torch.arange(f.n, device=f.device)
         penalty_N = 2 * f.lam * nu * f._pairs(everything, index).sum(dim=1)
         self._set_up(f.pair_NN, f.mapped_ND, f.lam, f.relevance_N - penalty_N)
+        self._nonnegative = f._nonnegative
         self.monotone = False
         self.candidates = outside(f.n, index)
 

@@ -318,6 +318,9 @@ class GraphCut(SetFunction):
             rows_RD = mapped_ND[self.represented_index(represented)]
         self._set_up(None, mapped_ND, lam, mapped_ND @ rows_RD.sum(dim=0))
         self.monotone = self.monotone and represented is None
+        if similarity == "shifted_cosine":
+            # (1 + cos)/2 ≥ 0; rounding puts the pair of two opposite rows just below zero
+            self._nonnegative = True
         return self
 
     def _pairs(self, rows: Tensor, columns: Tensor) -> Tensor:
@@ -354,7 +357,8 @@ class GraphCut(SetFunction):
 
     def check_maximizable(self) -> None:
         if self._nonnegative is None:
-            self._nonnegative = self._least_pair() >= 0
+            rounding = 1e3 * torch.finfo(self.dtype).eps * float(self._own().abs().amax())
+            self._nonnegative = self._least_pair() >= -rounding
         if not self._nonnegative:
             raise InputError(
                 f"{type(self).__name__} is submodular only over similarities that are not "
