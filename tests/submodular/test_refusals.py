@@ -213,12 +213,13 @@ def test_bad_input_is_refused_with_what_to_do(name: str) -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_opposite_rows_are_accepted_by_the_default_similarity(dtype: torch.dtype) -> None:
     z = torch.randn(20, 16, dtype=dtype, generator=torch.Generator().manual_seed(0))
-    both = torch.cat([z, -z])  # (1 + cos)/2 of a row and its opposite is 0, or -1e-8 after rounding
-    kernel = kernel_room.kernel_matrix(both, "shifted_cosine")
-    assert float(kernel.min()) < 0
-    picked = maximize(GraphCut.from_features(both), 5).indices.tolist()
-    assert picked == maximize(GraphCut(kernel), 5).indices.tolist()
+    both = torch.cat([z, -z])
+    assert len(maximize(GraphCut.from_features(both), 5)) == 5
     assert len(maximize(GCCG.from_features(both[:30], both[30:]), 5)) == 5
+    # (1 + cos)/2 of a row and its opposite is 0, which rounding may put just below zero
+    kernel = kernel_room.kernel_matrix(both, "shifted_cosine")
+    kernel[0, 20] = kernel[20, 0] = -2 * torch.finfo(dtype).eps
+    assert len(maximize(GraphCut(kernel), 5)) == 5
 
 
 def test_evaluating_a_signed_kernel_is_fine() -> None:
