@@ -37,6 +37,9 @@ from shasam.submodular import kernels as kernel_room
 K = kernels()["rbf"]
 SIGNED = kernels()["signed cosine"]
 Z = features(8, 4)
+NEAR = torch.full((14, 14), 0.9, dtype=torch.float64) + 0.1 * torch.eye(14)  # all much alike
+INDEFINITE = LogDet(torch.tensor([[1.0, 2.0], [2.0, 1.0]]), 0.0)
+BROKEN_BY_NU = conditional_gain(LogDet(NEAR, ridge=0.1), [0, 1], nu=3.0, form="definition")
 
 
 def spoiled(value: float, row: int) -> torch.Tensor:
@@ -196,6 +199,30 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: maximize(LogDetMI(K, [0, 1], ridge=0.1, eta=3.0), 3),
         "leave no positive semi-definite kernel here; use values up to 1, or a larger ridge",
     ),
+    "gains over an indefinite kernel": (
+        lambda: INDEFINITE.gains(INDEFINITE.start([0]), torch.tensor([1])),
+        "not positive semi-definite.*smallest eigenvalue -1",
+    ),
+    "adding to a set over an indefinite kernel": (
+        lambda: INDEFINITE.add(INDEFINITE.start([0]), 1),
+        "not positive semi-definite",
+    ),
+    "picks over an indefinite kernel": (
+        lambda: maximize(INDEFINITE, 2),
+        "not positive semi-definite",
+    ),
+    "gains by the definition, nu that breaks the kernel": (
+        lambda: BROKEN_BY_NU.gains(BROKEN_BY_NU.start(), torch.arange(2, 14)),
+        "not positive semi-definite",
+    ),
+    "adding by the definition, nu that breaks the kernel": (
+        lambda: BROKEN_BY_NU.add(BROKEN_BY_NU.start(), 2),
+        "not positive semi-definite",
+    ),
+    "adding to a closed form, nu that breaks the kernel": (
+        lambda: (f := LogDetCG(NEAR, [0, 1], ridge=0.1, nu=3.0)).add(f.start(), 2),
+        "leave no positive semi-definite kernel",
+    ),
     "a singular private set without ridge": (
         lambda: LogDetCG(torch.ones(4, 4), [0, 1], ridge=0.0),
         "the kernel of the given set is singular.*use a ridge above 0",
@@ -233,6 +260,13 @@ def test_evaluating_a_signed_kernel_is_fine() -> None:
 def test_mapped_cosines_can_be_maximised() -> None:
     assert len(maximize(FacilityLocation((1 + SIGNED) / 2), 3)) == 3
     assert len(maximize(GraphCut.from_features(Z), 3)) == 3
+
+
+def test_duplicates_without_ridge_are_not_taken_for_an_indefinite_kernel() -> None:
+    f = LogDet(torch.ones(4, 4), 0.0)
+    assert float(f([0, 1])) == -torch.inf
+    assert bool(torch.isfinite(f.gains(f.start([0]), torch.tensor([1, 2, 3]))).all())
+    assert maximize(f, 4).indices.tolist() == [0, 1, 2, 3]
 
 
 def test_rounding_is_not_asymmetry() -> None:

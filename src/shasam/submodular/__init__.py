@@ -3,25 +3,18 @@
 Usable alone: torch (any device, with gradients), numpy accepted, numba for the CPU.
 """
 
-from shasam.submodular.closed_forms import (
-    FL1MI,
-    FLCG,
-    FLCMI,
-    FLQMI,
-    GCCG,
-    GCMI,
-    LogDetCG,
-    LogDetCMI,
-    LogDetMI,
-)
-from shasam.submodular.functions import FacilityLocation, GraphCut, SetFunction
+from shasam.submodular.facility_location import FacilityLocation
+from shasam.submodular.facility_location_measures import FL1MI, FLCG, FLCMI, FLQMI
+from shasam.submodular.graph_cut import GCCG, GCMI, GraphCut
 from shasam.submodular.information import (
     conditional_gain,
     conditional_mutual_information,
     mutual_information,
 )
 from shasam.submodular.logdet import LogDet
+from shasam.submodular.logdet_measures import LogDetCG, LogDetCMI, LogDetMI
 from shasam.submodular.maximize import maximize
+from shasam.submodular.set_function import SetFunction
 from shasam.types import Selection
 
 __all__ = [

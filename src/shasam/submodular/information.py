@@ -14,22 +14,13 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from shasam.submodular.closed_forms import (
-    FL1MI,
-    FLCG,
-    FLCMI,
-    GCCG,
-    GCMI,
-    LogDetCG,
-    LogDetCMI,
-    LogDetMI,
-    check_disjoint,
-    check_given,
-    check_strength,
-    outside,
-)
-from shasam.submodular.functions import FacilityLocation, GraphCut, SetFunction
+from shasam.submodular.facility_location import FacilityLocation
+from shasam.submodular.facility_location_measures import FL1MI, FLCG, FLCMI
+from shasam.submodular.given import check_disjoint, check_given, check_strength, outside
+from shasam.submodular.graph_cut import GCCG, GCMI, Cut, GraphCut
 from shasam.submodular.logdet import LogDet
+from shasam.submodular.logdet_measures import LogDetCG, LogDetCMI, LogDetMI
+from shasam.submodular.set_function import SetFunction
 
 Form = Literal["auto", "definition"]
 
@@ -37,30 +28,44 @@ Form = Literal["auto", "definition"]
 def mutual_information(
     f: SetFunction, query: Any, *, eta: float = 1.0, form: Form = "auto"
 ) -> SetFunction:
-    """I(A; Q) = f(A) + f(Q) - f(A∪Q), with similarities to the query times η."""
+    """I(A; Q) = f(A) + f(Q) - f(A∪Q), with similarities to the query times η.
+
+    ``query`` holds indices of the ground set of f; they are not picked.
+
+    >>> f = FacilityLocation([[1.0, 0.5, 0.0], [0.5, 1.0, 0.5], [0.0, 0.5, 1.0]])
+    >>> type(mutual_information(f, [0])).__name__, float(mutual_information(f, [0])([1]))
+    ('FL1MI', 1.0)
+    >>> float(f([1]) + f([0]) - f([0, 1]))
+    1.0
+    """
     if form == "auto":
+        if isinstance(f, FacilityLocation):
+            return FL1MI(f.similarities, query, eta)
         if isinstance(f, GraphCut):
-            gcmi = GCMI.__new__(GCMI)
-            gcmi._over(f, query, eta)
-            return gcmi
-        for plain, measure in ((FacilityLocation, FL1MI), (LogDet, LogDetMI)):
-            if isinstance(f, plain):
-                return _closed(measure, f, query, None, eta, 1.0)
+            return GCMI(f.similarities, query, f.lam, eta)
+        if isinstance(f, LogDet):
+            return LogDetMI(f.similarities, query, f.ridge, eta)
     return Information(f, query, None, eta, 1.0)
 
 
 def conditional_gain(
     f: SetFunction, private: Any, *, nu: float = 1.0, form: Form = "auto"
 ) -> SetFunction:
-    """H(A | P) = f(A∪P) - f(P), with similarities to the private set times ν."""
+    """H(A | P) = f(A∪P) - f(P), with similarities to the private set times ν.
+
+    ``private`` holds indices of the ground set of f; they are not picked.
+
+    >>> f = FacilityLocation([[1.0, 0.5, 0.0], [0.5, 1.0, 0.5], [0.0, 0.5, 1.0]])
+    >>> float(conditional_gain(f, [0])([1])), float(f([0, 1]) - f([0]))
+    (1.0, 1.0)
+    """
     if form == "auto":
+        if isinstance(f, FacilityLocation):
+            return FLCG(f.similarities, private, nu)
         if isinstance(f, GraphCut):
-            gccg = GCCG.__new__(GCCG)
-            gccg._over(f, private, nu)
-            return gccg
-        for plain, measure in ((FacilityLocation, FLCG), (LogDet, LogDetCG)):
-            if isinstance(f, plain):
-                return _closed(measure, f, None, private, 1.0, nu)
+            return GCCG(f.similarities, private, f.lam, nu, f.represented)
+        if isinstance(f, LogDet):
+            return LogDetCG(f.similarities, private, f.ridge, nu)
     return Information(f, None, private, 1.0, nu)
 
 
@@ -73,18 +78,22 @@ def conditional_mutual_information(
     nu: float = 1.0,
     form: Form = "auto",
 ) -> SetFunction:
-    """I(A; Q | P) = f(A∪P) + f(Q∪P) - f(A∪Q∪P) - f(P)."""
+    """I(A; Q | P) = f(A∪P) + f(Q∪P) - f(A∪Q∪P) - f(P).
+
+    ``query`` and ``private`` hold indices of the ground set of f; they are not picked.
+
+    >>> f = FacilityLocation([[1.0, 0.5, 0.0], [0.5, 1.0, 0.5], [0.0, 0.5, 1.0]])
+    >>> float(conditional_mutual_information(f, [0], [2])([1]))
+    0.5
+    >>> float(f([1, 2]) + f([0, 2]) - f([0, 1, 2]) - f([2]))
+    0.5
+    """
     if form == "auto":
-        for plain, measure in ((FacilityLocation, FLCMI), (LogDet, LogDetCMI)):
-            if isinstance(f, plain):
-                return _closed(measure, f, query, private, eta, nu)
+        if isinstance(f, FacilityLocation):
+            return FLCMI(f.similarities, query, private, eta, nu)
+        if isinstance(f, LogDet):
+            return LogDetCMI(f.similarities, query, private, f.ridge, eta, nu)
     return Information(f, query, private, eta, nu)
-
-
-def _closed(measure: Any, f: Any, query: Any, private: Any, eta: float, nu: float) -> SetFunction:
-    made = measure.__new__(measure)
-    made._over(f, query, private, eta, nu)
-    return made
 
 
 class Information(SetFunction):
@@ -102,7 +111,7 @@ class Information(SetFunction):
         self.candidates = outside(f.n, self.query, self.private)
         # A conditional gain inherits both laws; information of a submodular f never falls, but
         # is submodular only for functions known to keep it so.
-        keeps = isinstance(f, FacilityLocation | GraphCut)
+        keeps = isinstance(f, FacilityLocation | Cut)
         self.submodular = f.submodular and (self.conditional or keeps)
         self.monotone = f.monotone if self.conditional else f.submodular
 

@@ -95,9 +95,29 @@ def represented_features(represented: Any, z_ND: Tensor) -> Tensor:
     return z_ND[rows.long()]
 
 
+def check_index(selected: Any, n: int, device: torch.device) -> Tensor:
+    """Distinct whole numbers within 0..n-1, as int64 on the device."""
+    index = torch.as_tensor(
+        selected if isinstance(selected, Tensor | np.ndarray) else list(selected), device=device
+    ).reshape(-1)
+    if len(index) and (index.is_floating_point() or index.dtype == torch.bool):
+        kind = "a mask" if index.dtype == torch.bool else "floats"
+        raise InputError(
+            f"a set is given by the indices of its elements, whole numbers; got {kind}"
+        )
+    index = index.to(torch.int64)
+    if len(index) and (int(index.min()) < 0 or int(index.max()) >= n):
+        raise InputError(
+            f"indices must be within 0..{n - 1}; got {int(index.min())}..{int(index.max())}"
+        )
+    if len(index) != len(index.unique()):
+        raise InputError("a set holds each index once; remove the repeated ones")
+    return index
+
+
 def mapped_features(z_ND: Tensor, similarity: Similarity) -> Tensor | None:
     """Features whose plain inner products are the similarity; None where there are none (rbf)."""
-    _check_similarity(similarity)
+    check_similarity(similarity)
     if similarity == "rbf":
         return None
     unit_ND = unit_rows(z_ND)
@@ -131,7 +151,7 @@ def similarity_matrix(
 
     cosine: x·y / |x||y|; shifted_cosine: (1 + cosine)/2; rbf: exp(-γ |x - y|²), γ = 1/D if None.
     """
-    _check_similarity(similarity)
+    check_similarity(similarity)
     check_memory(len(x_ND), len(y_MD), x_ND)
     if similarity != "rbf":
         cross_NM = _cross_cosines(x_ND, y_MD, similarity == "shifted_cosine")
@@ -255,7 +275,8 @@ def available_bytes(device: torch.device) -> int | None:
         return None
 
 
-def _check_similarity(similarity: str) -> None:
+def check_similarity(similarity: str) -> None:
+    """Refuse an unknown name, with the nearest one."""
     if similarity not in SIMILARITIES:
         raise InputError(
             f"there is no similarity {similarity!r}{did_you_mean(similarity, SIMILARITIES)}"

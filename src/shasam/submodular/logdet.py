@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from shasam.errors import InputError
-from shasam.submodular import kernels, loops
-from shasam.submodular.functions import SetFunction, magnify_cross
+from shasam.submodular import loops
 from shasam.submodular.kernels import Similarity
+from shasam.submodular.set_function import SetFunction, SimilarityFunction
+from shasam.submodular.similarities import Similarities
 
 FLOOR = 1e-12  # of the conditional variance: what is left of an exact duplicate without ridge
+_INDEFINITE = 1e-6  # of the largest variance: what is this far below 0 is not rounding
 
 
 def logdet(matrix: Tensor) -> Tensor:
-    """log det of a symmetric positive definite matrix, in float64 where the device has it.
+    """log det of a symmetric positive definite matrix (M, M), in float64 where the device has it.
 
     -inf for a singular one; an indefinite one is refused, since it is no similarity of anything.
+
+    >>> round(float(logdet(torch.tensor([[2.0, 0.0], [0.0, 3.0]]))), 4)
+    1.7918
     """
     if matrix.shape[-1] == 0:
         return matrix.new_zeros(())
@@ -30,7 +35,7 @@ def logdet(matrix: Tensor) -> Tensor:
         return 2 * factor.diagonal().log().sum().to(matrix.dtype)
     lowest = float(torch.linalg.eigvalsh(wide.detach())[0])
     largest = float(wide.detach().diagonal().amax())
-    if lowest < -1e-6 * max(largest, 1e-300):
+    if lowest < -_INDEFINITE * max(largest, 1e-300):
         raise InputError(
             f"the kernel is not positive semi-definite (smallest eigenvalue {lowest:.3g}); "
             f"use a Gram matrix or rbf, or a ridge above {-lowest:.3g}"
@@ -38,79 +43,69 @@ def logdet(matrix: Tensor) -> Tensor:
     return matrix.new_full((), -torch.inf)
 
 
-@dataclass
+@dataclass(frozen=True)
 class LogDetState:
-    """d_v = K_vv + λ - (what the picked explain), and what is needed to go on."""
+    """d_v = K_vv + λ - (what the given and the picked explain), and what is needed to go on."""
 
-    d_N: Tensor
+    d_N: Tensor  # below 0 by more than rounding only where the kernel is indefinite
     metric_DD: Tensor | None  # features: residual metric P
     rows_KN: Tensor | None  # kernel: rows of the Cholesky factor
+    given: Tensor  # the set that was conditioned on, its similarities to others times ``factor``
+    factor: Tensor
+    picked: tuple[int, ...] = ()
 
 
-class LogDet(SetFunction):
+class LogDet(SimilarityFunction):
     """f(A) = log det(K_A + λI). Diverse sets have a large volume.
 
     The ridge λ belongs to the definition: with unit diagonal and λ = 0 every gain is ≤ 0, with
-    λ ≥ 1 the function is monotone. Over cosine features no n×n matrix is made: with
-    P = I - Z_A'(K_A + λI)⁻¹Z_A, d_v = λ + z_v'P z_v and the gain of v is log d_v.
+    λ ≥ 1 the function is monotone. ``kernel`` (N, N) is symmetric and positive semi-definite.
+    From cosine features z (N, D) no N×N matrix is made: with P = I - Z_A'(K_A + λI)⁻¹Z_A,
+    d_v = λ + z_v'P z_v and the gain of v is log d_v.
+
+    >>> f = LogDet([[1.0, 0.5], [0.5, 1.0]], ridge=1.0)
+    >>> round(float(f([0])), 4), round(float(f([0, 1])), 4)
+    (0.6931, 1.3218)
+    >>> from shasam.submodular import maximize
+    >>> maximize(LogDet.from_features([[1.0, 0.0], [1.0, 0.1], [0.0, 1.0]]), 2).indices.tolist()
+    [0, 2]
     """
 
+    compared_by: ClassVar[Similarity] = "cosine"
     submodular = True
     gain_unit = 1.0
 
     def __init__(self, kernel: Any, ridge: float = 1.0) -> None:
-        self._set_up(kernels.check_kernel(kernel), None, ridge)
-
-    def _set_up(self, kernel_NN: Tensor | None, mapped_ND: Tensor | None, ridge: float) -> None:
+        gram, _ = Similarities.of(kernel).gram()
         if not ridge >= 0:
             raise InputError(f"ridge must not be negative; got {ridge}")
-        self.kernel_NN, self.mapped_ND, self.ridge = kernel_NN, mapped_ND, float(ridge)
+        self.similarities, self.ridge = gram, float(ridge)
+        self.n, self.device, self.dtype = gram.n, gram.device, gram.dtype
+        self.monotone = ridge >= 1.0
         self._wide_copy: Tensor | None = None
         self._own_N: Tensor | None = None
-        self.unit_norm = False  # are all rows known to be unit vectors (or zero)?
-        base = kernel_NN if kernel_NN is not None else mapped_ND
-        assert base is not None
-        self.n, self.device, self.dtype = len(base), base.device, base.dtype
-        self.monotone = ridge >= 1.0
-
-    @classmethod
-    def from_features(
-        cls,
-        z: Any,
-        ridge: float = 1.0,
-        *,
-        similarity: Similarity = "cosine",
-        gamma: float | None = None,
-    ) -> LogDet:
-        """Over features (N, D); cosine and shifted cosine need O(nD) memory, rbf a kernel."""
-        z_ND = kernels.as_features(z)
-        self = cls.__new__(cls)
-        mapped_ND = kernels.mapped_features(z_ND, similarity)
-        if mapped_ND is None:
-            self._set_up(kernels.kernel_matrix(z_ND, similarity, gamma), None, ridge)
-        else:
-            self._set_up(None, mapped_ND.contiguous(), ridge)
-            self.unit_norm = similarity == "cosine"
-        return self
-
-    def block(self, rows: Tensor, columns: Tensor) -> Tensor:
-        """K between two index sets, without ridge."""
-        if self.kernel_NN is not None:
-            return self.kernel_NN[rows][:, columns]
-        assert self.mapped_ND is not None
-        return self.mapped_ND[rows] @ self.mapped_ND[columns].T
-
-    def ridged(self, index: Tensor) -> Tensor:
-        """K_A + λI."""
-        block = self.block(index, index)
-        return block + self.ridge * torch.eye(len(index), dtype=block.dtype, device=block.device)
 
     def __call__(self, selected: Any) -> Tensor:
-        return logdet(self.ridged(self.index(selected)))
+        return logdet(self._ridged(self.index(selected)))
+
+    def residual(self, index: Tensor, given: Tensor, factor_G: Tensor) -> Tensor:
+        """K_A + λI - u'(K_G + λI)⁻¹u, u = factor · K_GA: the kernel of A given a set G."""
+        block = self._ridged(index)
+        if len(given) == 0:
+            return block
+        cross = self.similarities.block(index, given) * factor_G
+        return block - cross @ torch.linalg.solve(self._ridged(given), cross.T)
+
+    def _ridged(self, index: Tensor) -> Tensor:
+        """K_A + λI."""
+        block = self.similarities.block(index, index)
+        return block + self.ridge * torch.eye(len(index), dtype=block.dtype, device=block.device)
 
     def start(self, given: Any = ()) -> LogDetState:
         index = self.index(given)
-        return self.conditioned(index, torch.ones(len(index), dtype=self.dtype))
+        state = self.conditioned(index, torch.ones(len(index), dtype=self.dtype))
+        nothing = self.index(())
+        return replace(state, given=nothing, factor=state.factor[:0], picked=tuple(index.tolist()))
 
     def conditioned(self, given: Tensor, factor_G: Tensor) -> LogDetState:
         """The state given a set whose similarities to all others are multiplied by a factor.
@@ -118,21 +113,14 @@ class LogDet(SetFunction):
         d_v = K_vv + λ - u_v'(K_G + λI)⁻¹u_v with u_v = factor · K_Gv; the factor is η for a query
         and ν for a private set.
         """
-        wide = self._wide()
-        d_N = self._variances()
-        width = wide.shape[1]
+        wide, d_N = self._wide(), self._variances()
+        by_features = self.similarities.mapped_ND is not None
+        eye_DD = torch.eye(wide.shape[1] if by_features else 0, dtype=wide.dtype).to(self.device)
         if len(given) == 0:
-            if self.mapped_ND is not None:
-                return LogDetState(
-                    d_N, torch.eye(width, dtype=wide.dtype, device=self.device), None
-                )
-            return LogDetState(d_N, None, wide.new_zeros(0, self.n))
-        factor_G1 = factor_G.to(wide)[:, None]
-        if self.mapped_ND is not None:
-            block_GG = wide[given] @ wide[given].T
-            side_GD = wide[given]
-        else:
-            block_GG, side_GD = wide[given][:, given], wide[given]
+            rows_KN = None if by_features else wide.new_zeros(0, self.n)
+            return LogDetState(d_N, eye_DD if by_features else None, rows_KN, given, factor_G)
+        side_GD = wide[given]
+        block_GG = side_GD @ side_GD.T if by_features else side_GD[:, given]
         ridge_GG = self.ridge * torch.eye(len(given), dtype=wide.dtype, device=self.device)
         lower_GG, info = torch.linalg.cholesky_ex(block_GG + ridge_GG)
         if int(info):
@@ -140,41 +128,42 @@ class LogDet(SetFunction):
                 "the kernel of the given set is singular (duplicates, or more rows than "
                 "dimensions); use a ridge above 0"
             )
+        factor_G1 = factor_G.to(wide)[:, None]
         side_GD = torch.linalg.solve_triangular(lower_GG, factor_G1 * side_GD, upper=False)
-        explained_GN = side_GD @ wide.T if self.mapped_ND is not None else side_GD
-        d_N = (d_N - explained_GN.square().sum(dim=0)).clamp_min(FLOOR)
-        if self.mapped_ND is None:
-            return LogDetState(d_N, None, explained_GN)
-        eye_DD = torch.eye(width, dtype=wide.dtype, device=self.device)
-        return LogDetState(d_N, eye_DD - side_GD.T @ side_GD, None)
+        explained_GN = side_GD @ wide.T if by_features else side_GD
+        d_N = d_N - explained_GN.square().sum(dim=0)
+        if not by_features:
+            return LogDetState(d_N, None, explained_GN, given, factor_G)
+        return LogDetState(d_N, eye_DD - side_GD.T @ side_GD, None, given, factor_G)
 
     def _wide(self) -> Tensor:
         """Features or kernel in the type in which sums are made, kept once made."""
         if self._wide_copy is None:
-            base = self.mapped_ND if self.kernel_NN is None else self.kernel_NN
-            assert base is not None
-            self._wide_copy = base.detach().to(self.sum_dtype)
+            self._wide_copy = self.similarities.base.detach().to(self.sum_dtype)
         return self._wide_copy
 
     def _variances(self) -> Tensor:
         """K_vv + λ; unit vectors have exactly 1, whatever their rounding."""
         if self._own_N is None:
-            if self.kernel_NN is not None:
-                self._own_N = self.kernel_NN.detach().diagonal().to(self.sum_dtype)
-            else:
-                assert self.mapped_ND is not None
-                self._own_N = self.mapped_ND.detach().to(self.sum_dtype).square().sum(dim=1)
-                if self.unit_norm:
-                    self._own_N = self._own_N.round()
+            self._own_N = self.similarities.diagonal(self.sum_dtype)
         return self._own_N + self.ridge
 
     def gains(self, state: LogDetState, candidates: Tensor) -> Tensor:
-        return state.d_N[candidates].log()
+        d_C = state.d_N[candidates]
+        if len(d_C) and float(d_C.min()) <= FLOOR:
+            self._check_value(state, int(candidates[int(d_C.argmin())]))
+        return d_C.clamp_min(FLOOR).log()
+
+    def _check_value(self, state: LogDetState, v: int) -> None:
+        """Refuse A + v as f(A + v) does where the kernel given the set is indefinite."""
+        index = self.index([*state.picked, v])
+        logdet(self.residual(index, state.given, state.factor.to(self.dtype)).detach())
 
     def add(self, state: LogDetState, v: int) -> LogDetState:
-        d_v = state.d_N[v]
-        if float(d_v) <= FLOOR:
-            return state
+        d_v, picked = state.d_N[v], (*state.picked, v)
+        if float(d_v) <= FLOOR:  # an exact duplicate without ridge carries nothing
+            self._check_value(state, v)
+            return replace(state, picked=picked)
         root = d_v.sqrt()
         if state.metric_DD is not None:
             z_ND = self._wide()
@@ -186,7 +175,8 @@ class LogDet(SetFunction):
             row_N = self._wide()[v]
             e_N = (row_N - state.rows_KN[:, v] @ state.rows_KN) / root
             metric_DD, rows_KN = None, torch.cat([state.rows_KN, e_N[None]])
-        return LogDetState((state.d_N - e_N.square()).clamp_min(FLOOR), metric_DD, rows_KN)
+        d_N = state.d_N - e_N.square()
+        return replace(state, d_N=d_N, metric_DD=metric_DD, rows_KN=rows_KN, picked=picked)
 
     def greedy(
         self, k: int, candidates: Tensor, lazy: bool
@@ -197,35 +187,38 @@ class LogDet(SetFunction):
 
     def _fresh(self) -> LogDetState:
         """An empty state without the float64 copy that only ``add`` and ``conditioned`` need."""
-        if self.mapped_ND is not None:
+        nothing, one = self.index(()), torch.empty(0, dtype=self.dtype)
+        if self.similarities.mapped_ND is not None:
             identity_DD = torch.empty(0, 0, dtype=torch.float64)  # the loop reads it as I
-            return LogDetState(self._variances(), identity_DD, None)
-        return LogDetState(self._variances(), None, torch.zeros(0, self.n, dtype=torch.float64))
+            return LogDetState(self._variances(), identity_DD, None, nothing, one)
+        rows_KN = torch.zeros(0, self.n, dtype=torch.float64)
+        return LogDetState(self._variances(), None, rows_KN, nothing, one)
 
     def greedy_from(
         self, state: LogDetState, k: int, candidates: Tensor, lazy: bool
     ) -> tuple[np.ndarray, np.ndarray, int]:
         """The compiled walk from a given state; the state is not changed."""
-        d_C = state.d_N[candidates].numpy().copy()
+        d_C = state.d_N[candidates].clamp_min(FLOOR).numpy()
         picks = candidates.numpy()
         if state.metric_DD is not None:
-            assert self.mapped_ND is not None
-            z_ND = np.ascontiguousarray(self.mapped_ND.detach().numpy())
+            z_ND = np.ascontiguousarray(self.similarities.base.detach().numpy())
             metric_DD = state.metric_DD.numpy()
-            return loops.logdet_greedy_features(z_ND, metric_DD, d_C, FLOOR, picks, k, lazy)
-        assert self.kernel_NN is not None and state.rows_KN is not None
-        given = len(state.rows_KN)
-        c_CK = np.zeros((len(picks), given + k), np.float64)
-        c_CK[:, :given] = state.rows_KN.T[candidates].numpy()
-        kernel = np.ascontiguousarray(self.kernel_NN.detach().numpy())
-        return loops.logdet_greedy_kernel(kernel, c_CK, d_C, FLOOR, picks, given, k, lazy)
+            walked = loops.logdet_greedy_features(z_ND, metric_DD, d_C, FLOOR, picks, k, lazy)
+        else:
+            assert state.rows_KN is not None
+            given = len(state.rows_KN)
+            c_CK = np.zeros((len(picks), given + k), np.float64)
+            c_CK[:, :given] = state.rows_KN.T[candidates].numpy()
+            kernel = np.ascontiguousarray(self.similarities.base.detach().numpy())
+            walked = loops.logdet_greedy_kernel(kernel, c_CK, d_C, FLOOR, picks, given, k, lazy)
+        at_floor = np.flatnonzero(walked[1] <= np.log(FLOOR))
+        if len(at_floor):
+            first = int(at_floor[0])
+            before = tuple(int(v) for v in walked[0][:first])
+            self._check_value(replace(state, picked=before), int(walked[0][first]))
+        return walked
 
     def magnified(self, query: Tensor, eta: float, private: Tensor, nu: float) -> SetFunction:
-        everything = torch.arange(self.n, device=self.device)
         if eta == 1.0 and nu == 1.0:
             return self
-        kernels.check_memory(self.n, self.n, self._variances())
-        scaled = LogDet.__new__(LogDet)
-        kernel_NN = magnify_cross(self.block(everything, everything), query, eta, private, nu)
-        scaled._set_up(kernel_NN, None, self.ridge)
-        return scaled
+        return LogDet(self.similarities.magnified(query, eta, private, nu), self.ridge)

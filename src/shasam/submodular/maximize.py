@@ -21,8 +21,8 @@ from torch import Tensor
 
 from shasam.errors import InputError
 from shasam.registry import did_you_mean
-from shasam.submodular.functions import SetFunction
 from shasam.submodular.loops import TIE
+from shasam.submodular.set_function import SetFunction
 from shasam.types import Selection
 
 Optimizer = Literal["auto", "naive", "lazy", "stochastic"]

@@ -15,8 +15,7 @@ import torch
 from torch import Tensor
 
 from shasam.errors import ContractError, InputError
-from shasam.submodular.functions import SetFunction
-from shasam.submodular.maximize import maximize
+from shasam.submodular import SetFunction, maximize
 
 _POOL = 24  # elements that the walks pick from: laws are local, large ground sets are sampled
 _CHAINS = 24

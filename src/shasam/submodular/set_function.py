@@ -1,0 +1,123 @@
+"""The base class of all set functions, and the base of those that compare their elements.
+
+A set function over the ground set {0..n-1} can be evaluated, ``f(A)``, with gradient, and walked:
+``state = f.start(given)``, ``f.gains(state, candidates)``, ``f.add(state, v)``.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from shasam.errors import InputError
+from shasam.submodular.kernels import Similarity, check_index
+from shasam.submodular.similarities import Features
+
+F = TypeVar("F", bound="SimilarityFunction")
+
+
+class SetFunction:
+    """The base class: what ``maximize``, the measures and ``check_set_function`` rely on.
+
+    A subclass declares ``n``, ``device``, ``dtype``, ``monotone`` and ``submodular`` and writes
+    ``__call__``, ``start``, ``gains`` and ``add``. A modular function, f(A) = Σ_{a∈A} w_a:
+
+    >>> class Weights(SetFunction):
+    ...     monotone = submodular = True
+    ...     def __init__(self, w_N):
+    ...         self.w_N, self.n = w_N, len(w_N)
+    ...         self.device, self.dtype = w_N.device, w_N.dtype
+    ...     def __call__(self, selected):
+    ...         return self.w_N[self.index(selected)].sum()
+    ...     def start(self, given=()):
+    ...         return None
+    ...     def gains(self, state, candidates):
+    ...         return self.w_N[candidates]
+    ...     def add(self, state, v):
+    ...         return None
+    >>> from shasam.submodular import maximize
+    >>> maximize(Weights(torch.tensor([0.2, 0.9, 0.5])), 2).indices.tolist()
+    [1, 2]
+    """
+
+    n: int  # size of the ground set
+    device: torch.device
+    dtype: torch.dtype
+    monotone: bool = False
+    submodular: bool = False
+    gain_unit: float = 0.0  # gains closer than 1e-10 · max(|gain|, gain_unit) are a tie
+    candidates: Tensor | None = None  # what may be picked; None is everything
+
+    def __call__(self, selected: Any) -> Tensor:
+        """f(A), a differentiable scalar; f(∅) = 0."""
+        raise NotImplementedError
+
+    def start(self, given: Any = ()) -> Any:
+        """The state after the elements of ``given`` have been added."""
+        raise NotImplementedError
+
+    def gains(self, state: Any, candidates: Tensor) -> Tensor:
+        """f(A ∪ {v}) - f(A) for every candidate v, in one operation; float64 where it exists."""
+        raise NotImplementedError
+
+    def add(self, state: Any, v: int) -> Any:
+        """The state with v added; the old state may be reused."""
+        raise NotImplementedError
+
+    def check_maximizable(self) -> None:
+        """Raise where greedy picks would mean nothing, with what to do instead."""
+
+    def greedy(
+        self, k: int, candidates: Tensor, lazy: bool
+    ) -> tuple[np.ndarray, np.ndarray, int] | None:
+        """Picks, gains and number of evaluations of a compiled walk; None where there is none."""
+        return None
+
+    def magnified(self, query: Tensor, eta: float, private: Tensor, nu: float) -> SetFunction:
+        """The same function with similarities to the query times η, to the private set times ν."""
+        if eta == 1.0 and nu == 1.0:
+            return self
+        raise InputError(
+            f"{type(self).__name__} does not say how a query or private set is magnified; "
+            "use eta = nu = 1 or write its magnified()"
+        )
+
+    def index(self, selected: Any) -> Tensor:
+        """Checked indices of the ground set, as int64 on the function's device."""
+        return check_index(selected, self.n, self.device)
+
+    @property
+    def sum_dtype(self) -> torch.dtype:
+        """float64 where the device has it: gains must not depend on the order of summation."""
+        return torch.float32 if self.device.type == "mps" else torch.float64
+
+
+class SimilarityFunction(SetFunction):
+    """A set function of similarities: the constructor takes a kernel, ``from_features`` features.
+
+    Wherever a constructor asks for a kernel it also takes a ``Similarities`` object.
+    """
+
+    compared_by: ClassVar[Similarity] = "shifted_cosine"  # the default of ``from_features``
+
+    @classmethod
+    def from_features(
+        cls: type[F],
+        z: Any,
+        *arguments: Any,
+        similarity: Similarity | None = None,
+        gamma: float | None = None,
+        **named: Any,
+    ) -> F:
+        """The function over features z (N, D) instead of a kernel; it picks rows of z.
+
+        The other arguments are those of the constructor after the kernel. A query or a private
+        set is given by features of its own, (Q, D) or (P, D); represented rows by their indices
+        in z or by features (R, D). ``similarity`` is "cosine", "shifted_cosine" ((1 + cos)/2) or
+        "rbf" (exp(-γ|x - y|²), γ = 1/D if None).
+        """
+        features = Features(z, similarity or cls.compared_by, gamma)
+        return cls(features, *arguments, **named)  # type: ignore[call-arg]
