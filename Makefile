@@ -4,13 +4,16 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 export PYTHONUNBUFFERED = 1
 
-.PHONY: help install demo test test-all bench lint clean
+.PHONY: help install demo test test-all test-pythons test-newest bench lint dist clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo       the main job, start to end"
 	@echo "make test       the tests (fast tier)"
 	@echo "make test-all   the tests with the slow tier"
+	@echo "make test-pythons  wheel and sdist in clean environments, on every Python found (TORCH=1: torch everywhere)"
+	@echo "make test-newest   the wheel with the newest versions that the declared ranges allow"
+	@echo "make dist       wheel and sdist, checked, in dist/"
 	@echo "make bench      speed: ratios to peers and to the limits of this machine"
 	@echo "make lint       ruff and mypy"
 	@echo "make install    the environment in $(VENV), made by the other targets as they need it"
@@ -24,29 +27,43 @@ $(VENV)/.installed-%: pyproject.toml constraints.txt | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --editable '.[$*]' --constraint constraints.txt
 	@touch $@
 
-install: $(VENV)/.installed-test
+install: $(VENV)/.installed-torch,jpeg,test
 
-demo: $(VENV)/.installed-jpeg
+demo: $(VENV)/.installed-torch,jpeg
 	$(BIN)/shasam mine --scene all --out demo/scenes
 	$(BIN)/shasam train --out demo --resume
 
 # Two test processes of one thread each: with more threads than cores they stand in each other's way.
 test test-all: export OMP_NUM_THREADS = 1
 
-test: $(VENV)/.installed-test
+test: $(VENV)/.installed-torch,jpeg,test
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
-test-all: $(VENV)/.installed-test
+test-all: $(VENV)/.installed-torch,jpeg,test
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "slow or not slow"
+
+test-pythons: $(VENV)/.installed-release
+	$(BIN)/python tools/test_installed.py $(if $(TORCH),--torch)
+
+test-newest: $(VENV)/.installed-release
+	$(BIN)/python tools/test_installed.py --newest --wheel-only $(if $(TORCH),--torch)
+
+dist: $(VENV)/.installed-release
+	rm -rf dist
+	$(BIN)/python -m build
+	$(BIN)/python -m twine check --strict dist/*
 
 bench: $(VENV)/.installed-bench
 	$(BIN)/python -m bench.submodular
 	$(BIN)/python -m bench.training
 	$(BIN)/python -m bench.data
 
-lint: $(VENV)/.installed-lint
-	$(BIN)/ruff check src tests bench
-	$(BIN)/ruff format --check src tests bench
+CODE := src tests bench experiments tools
+
+# mypy reads the types of torch
+lint: $(VENV)/.installed-torch,lint
+	$(BIN)/ruff check $(CODE)
+	$(BIN)/ruff format --check $(CODE)
 	$(BIN)/mypy
 
 clean:

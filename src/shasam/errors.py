@@ -15,6 +15,10 @@ class InputError(ShasamError, ValueError):
     """An argument, a tensor or a table that cannot be used as it is."""
 
 
+class MissingExtraError(ShasamError, ModuleNotFoundError):
+    """A package that an optional extra brings is not installed."""
+
+
 class MemoryLimitError(ShasamError, MemoryError):
     """Work that would not fit in memory, refused before it starts."""
 

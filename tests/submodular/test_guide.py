@@ -10,6 +10,8 @@ import pytest
 
 GUIDE = Path(__file__).parents[2] / "docs" / "submodular.md"
 
+pytestmark = pytest.mark.needs_torch
+
 
 def test_the_example_of_the_guide_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (example, *_) = re.findall(r"```python\n(.*?)```", GUIDE.read_text("utf-8"), flags=re.S)

@@ -46,18 +46,14 @@ def mine(
         shasam (LogDet, FLCG, FLQMI), shasam-ld (LogDet, LogDetCG, LogDetMI), random, or the
         registered name of your own.
     out
-        Where to write: a CSV of picks, or for scenes a folder of pictures.
+        Where to write: a CSV of picks, or for scenes a folder of pictures (SVG).
     scene
         Draw one of the paper's two-cluster scenes, or all, instead of mining embeddings.
     profile
         Also say how long mining took per triplet.
     """
     if scene is not None:
-        from shasam.mining.scenes import draw_scenes
-
-        folder = out or Path("scenes")
-        for path in draw_scenes(folder, scene, k=10 if k == 16 else k, seed=seed):
-            print(path)
+        draw_scenes(out or Path("scenes"), scene, k=10 if k == 16 else k, seed=seed)
         return
     if embeddings is None or labels is None:
         raise SpecError(
@@ -78,3 +74,22 @@ def mine(
         out=out or Path("triplets.csv"),
         profile=profile,
     )
+
+
+def draw_scenes(folder: Path, which: str, *, k: int, seed: int) -> None:
+    """One picture per scene: the same points and seed for every miner."""
+    from shasam.data.sources.clusters import SCENES
+    from shasam.mining.scenes import mine_scene
+    from shasam.report.figures import save
+    from shasam.report.scenes import scene
+
+    for name in list(SCENES) if which == "all" else [which]:
+        z_N2, t_N, mined = mine_scene(name, k, seed)
+        first = int((t_N == 0).sum())
+        title = (
+            f"{name}: cluster A (blue, target) {first} points, cluster B {len(t_N) - first}; "
+            f"budget {k}, seed {seed}"
+        )
+        path = folder / f"{name}.svg"
+        save(scene(title, z_N2.tolist(), t_N.tolist(), mined), path)
+        print(path)

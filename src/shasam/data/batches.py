@@ -10,6 +10,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
+
+from shasam.extras import need
+
+need("torch", __name__)
+
 import torch
 from torch import Tensor
 

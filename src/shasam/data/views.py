@@ -11,6 +11,10 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from shasam.extras import need
+
+need("torch", __name__)
+
 import torch
 from torch import Tensor
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from shasam.extras import need
+
+need("torch", __name__)
+
 from shasam.losses.adversarial import dann_ramp, negative_entropy, reverse_gradient
 from shasam.losses.combinatorial import FLCMILoss, LogDetCMILoss, flcmi, logdetcmi
 from shasam.losses.contrastive import fscl, supcon

@@ -5,6 +5,10 @@ from __future__ import annotations
 import pkgutil
 from importlib import import_module
 
+from shasam.extras import need
+
+need("torch", __name__)
+
 from shasam.methods.base import Method, MethodConfig, Stage
 from shasam.methods.two_stage import TwoStage, TwoStageConfig
 

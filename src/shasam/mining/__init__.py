@@ -1,5 +1,9 @@
 """Mining: which images train together. Pools, miners, the embedding bank and the batch plan."""
 
+from shasam.extras import need
+
+need("torch", __name__)
+
 from shasam.mining.bank import EmbeddingBank
 from shasam.mining.miner import Mined, Miner
 from shasam.mining.plan import MinedPlan, MiningConfig

@@ -2,27 +2,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import torch
 from torch import Tensor
 
 from shasam.data import DataSpec
 from shasam.data.sources.clusters import SCENES, Clusters
 from shasam.errors import SpecError
-from shasam.files import atomic_file
 from shasam.mining.miner import Miner
 from shasam.mining.random import RandomMiner
 from shasam.mining.shasam import ShasamMiner
 from shasam.registry import did_you_mean
 from shasam.types import Triplet
-
-_BASE, _OTHER = "#9fb4c7", "#d9c3a5"
-_SETS = (
-    ("anchors", "diverse anchors", "#0b5394", "o"),
-    ("positives", "hard positives", "#2e7d32", "^"),
-    ("negatives", "hard negatives", "#b71c1c", "s"),
-)
 
 
 class _Plane(ShasamMiner):
@@ -57,44 +47,3 @@ def mine_scene(name: str, k: int, seed: int) -> tuple[Tensor, Tensor, dict[str, 
         for label, miner in miners.items()
     }
     return z_N2, t_N, mined
-
-
-def draw_scenes(folder: Path, which: str, *, k: int, seed: int) -> list[Path]:
-    """One picture per scene: a row for each miner, a column for each of the three sets."""
-    chosen = list(SCENES) if which == "all" else [which]
-    return [_draw(name, folder / f"{name}.png", k, seed) for name in chosen]
-
-
-def _draw(name: str, path: Path, k: int, seed: int) -> Path:
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    z_N2, t_N, mined = mine_scene(name, k, seed)
-    figure = Figure(figsize=(11, 10), layout="constrained")
-    FigureCanvasAgg(figure)
-    grid = figure.subplots(3, 3, sharex=True, sharey=True)
-    for row, (label, triplet) in zip(grid, mined.items(), strict=True):
-        for axis, (field, title, colour, marker) in zip(row, _SETS, strict=True):
-            for cluster, tint in ((0, _BASE), (1, _OTHER)):
-                points = z_N2[t_N == cluster]
-                axis.scatter(points[:, 0], points[:, 1], s=8, color=tint, linewidths=0)
-            if field != "anchors":  # positives and negatives are hard with respect to these
-                points = z_N2[triplet.anchors]
-                axis.scatter(
-                    points[:, 0], points[:, 1], s=26, facecolors="none", edgecolors=_SETS[0][2]
-                )
-            points = z_N2[getattr(triplet, field)]
-            axis.scatter(
-                points[:, 0], points[:, 1], s=54, color=colour, marker=marker, edgecolors="white"
-            )
-            axis.set_title(f"{label}: {title if label != 'random' else field}", fontsize=11)
-            axis.set_aspect("equal")
-            axis.tick_params(labelsize=8)
-    figure.suptitle(
-        f"{name}: cluster A (blue, target) {int((t_N == 0).sum())} points, "
-        f"cluster B {int((t_N == 1).sum())}; budget {k}, seed {seed}",
-        fontsize=12,
-    )
-    with atomic_file(path) as file:
-        figure.savefig(file, format="png", dpi=110)
-    return path

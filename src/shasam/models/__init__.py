@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from shasam.extras import need
+
+need("torch", __name__)
+
 from torch import nn
 
 from shasam.models.heads import Classifier, ProjectionHead

@@ -3,6 +3,10 @@
 Usable alone: torch (any device, with gradients), numpy accepted, numba for the CPU.
 """
 
+from shasam.extras import need
+
+need("torch", __name__)
+
 from shasam.submodular.facility_location import FacilityLocation
 from shasam.submodular.facility_location_measures import FL1MI, FLCG, FLCMI, FLQMI
 from shasam.submodular.graph_cut import GCCG, GCMI, GraphCut

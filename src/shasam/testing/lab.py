@@ -6,6 +6,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
+
+from shasam.extras import need
+
+need("torch", __name__)
+
 import torch
 from torch import Tensor, nn
 

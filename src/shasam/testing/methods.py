@@ -11,6 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from shasam.extras import need
+
+need("torch", __name__)
+
 import torch
 import torch.nn.functional as F
 from safetensors.torch import load, save

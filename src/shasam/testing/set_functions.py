@@ -11,6 +11,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+
+from shasam.extras import need
+
+need("torch", __name__)
+
 import torch
 from torch import Tensor
 

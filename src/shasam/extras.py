@@ -1,0 +1,27 @@
+"""Packages that ``pip install shasam`` leaves out, and the sentence that says how to add them.
+
+A module that computes with torch calls ``need("torch", __name__)`` before it imports torch, so that
+``import shasam.submodular`` on a plain install names the extra instead of failing in some file.
+"""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+from shasam.errors import MissingExtraError
+
+# extra of pyproject.toml -> the modules that come with it
+MODULES = {"torch": ("torch", "numba", "safetensors", "lightning_fabric")}
+
+
+def need(extra: str, who: str) -> None:
+    """Raise MissingExtraError unless every module of the extra can be found.
+
+    >>> need("torch", "shasam.submodular")   # silent where torch is installed
+    """
+    missing = [module for module in MODULES[extra] if find_spec(module) is None]
+    if missing:
+        raise MissingExtraError(
+            f"{who} needs {', '.join(missing)}, not installed here: pip install 'shasam[{extra}]'",
+            name=missing[0],
+        )
