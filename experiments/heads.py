@@ -23,12 +23,11 @@ from lightning_fabric import Fabric
 
 from shasam.config import read_yaml
 from shasam.data import open_data
-from shasam.metrics import compare_seeds
+from shasam.metrics import Counts, compare_seeds, values
 from shasam.models import Classifier
 from shasam.runs.grid import expand_labelled
 from shasam.runs.load import load
 from shasam.training.evaluation import on_rows
-from shasam.training.validation import quick_metrics
 
 # features of a method, and those of what is left of it when its fairness part is off
 PAIRS = [
@@ -93,7 +92,9 @@ def heads(run: str, labels: dict[str, str]) -> list[dict[str, object]]:
             classifier = head(found["train"][kind], t_n, weight_n, model.spec.seed)
             with torch.no_grad():
                 guess = classifier(found["val"][kind]).argmax(1)
-            metrics = quick_metrics(guess, t_N[rows["val"]], s_N[rows["val"]])
+            codes = [x.numpy() for x in (t_N[rows["val"]], guess, s_N[rows["val"]])]
+            names = data.manifest.target_names, data.manifest.sensitive_names
+            metrics = values(Counts.from_codes(*codes, *names), ("accuracy", "eo_mean"))
             who = {"row": labels[model.spec.name], "seed": model.spec.seed}
             out.append({**who, "features": kind, "head": name, **metrics})
     return out

@@ -23,6 +23,7 @@ _HOMES = {
     "miner": "shasam.mining",
     "source": "shasam.data",
     "encoder": "shasam.models",
+    "metric": "shasam.metrics.catalogue",
 }
 _ENTRIES: dict[str, dict[str, Any]] = {}
 _BROKEN: dict[tuple[str, str], str] = {}  # plugins that could not be loaded, and why
@@ -45,6 +46,16 @@ def names(kind: str) -> list[str]:
     """All known names of a kind, sorted."""
     _load(kind)
     return sorted(_ENTRIES.get(kind, {}))
+
+
+def entries(kind: str, *, look: bool = True) -> dict[str, Any]:
+    """All entries of a kind by name, in the order in which they were registered.
+
+    Without ``look``, those that are known already: looking for plugins takes milliseconds.
+    """
+    if look:
+        _load(kind)
+    return dict(_ENTRIES.get(kind, {}))
 
 
 def lookup(kind: str, name: str) -> Any:

@@ -12,24 +12,22 @@ import pytest
 from tables import exact, random_table
 
 from shasam.errors import InputError
-from shasam.metrics import Counts, Estimate, as_json, evaluate, evaluate_counts, intersect
-from shasam.metrics.disparity import disparities
-from shasam.metrics.evaluation import AVERAGES, LOWEST
+from shasam.metrics import (
+    Counts,
+    Estimate,
+    as_json,
+    catalogue,
+    compare,
+    evaluate,
+    evaluate_counts,
+    intersect,
+    values,
+)
+from shasam.metrics.statistic import Gap
 
 
 def counts_of(n: np.ndarray) -> Counts:
     return Counts(n, tuple(map(str, range(n.shape[0]))), tuple(map(str, range(n.shape[2]))))
-
-
-def values_of(n: np.ndarray) -> dict[str, float]:
-    """Values without intervals, through the same definitions that ``evaluate`` uses."""
-    counts = counts_of(n)
-    out = {name: float(f(n)) for name, f in AVERAGES.items()}
-    out |= {name: float(np.min(f(n))) for name, f in LOWEST.items()}
-    positive = 1 if n.shape[0] == 2 else None
-    for name, metric in disparities(n.shape[0], n.shape[2], positive).items():
-        out[name] = math.nan if metric.hole(counts) else float(metric.value(n))
-    return out
 
 
 @pytest.mark.parametrize("tables", [800, pytest.param(10_000, marks=pytest.mark.slow)])
@@ -38,7 +36,7 @@ def test_every_metric_equals_rational_arithmetic_on_random_tables(tables: int) -
     undefined = 0
     for _ in range(tables):
         n = random_table(rng)
-        found, truth = values_of(n), exact(n)
+        found, truth = values(counts_of(n)), exact(n)
         assert set(found) == set(truth)
         for name, value in truth.items():
             if value is None:
@@ -86,7 +84,7 @@ def test_the_hand_example_has_an_eo_of_a_fifth() -> None:
     n = np.zeros((2, 2, 2), int)
     n[0, 0], n[0, 1] = [8, 6], [2, 4]
     n[1, 1], n[1, 0] = [7, 9], [3, 1]
-    found = values_of(n)
+    found = values(counts_of(n))
     assert found["eo_mean"] == pytest.approx(0.2)
     assert found["cell_balanced_accuracy"] == pytest.approx(0.75)
 
@@ -95,8 +93,16 @@ def test_the_hand_example_has_an_eo_of_a_fifth() -> None:
 def test_eo_has_a_term_for_each_class_and_pair_of_groups(
     classes: int, groups: int, terms: int
 ) -> None:
-    gaps = disparities(classes, groups, None)["eo_mean"].gaps
-    assert gaps(np.ones((classes, classes, groups))).shape == (terms,)
+    eo = catalogue.named("eo_sum").value
+    assert isinstance(eo, Gap)
+    rates_RG = eo.rates(np.ones((classes, classes, groups)), None)
+    assert rates_RG.shape == (classes, groups)
+    one_apart = np.zeros((classes, groups))
+    one_apart[:, 0] = 1.0  # each class has a gap of 1 between the first group and each other
+    assert eo.norm(one_apart) == pytest.approx(classes * (groups - 1))
+    assert eo.norm(one_apart) / catalogue.named("eo_mean").value.norm(one_apart) == pytest.approx(
+        terms
+    )
 
 
 def test_values_do_not_depend_on_the_order_of_rows_or_the_names_of_groups() -> None:
@@ -125,6 +131,35 @@ def test_an_empty_cell_is_undefined_and_named_never_zero() -> None:
     assert "class 'b' in group 'y'" in str(e["eo_mean"].reason)
     assert e["eo_mean"].support == 0
     assert e["accuracy"].value == pytest.approx(2 / 3)
+
+
+def test_an_empty_cell_is_treated_alike_by_evaluate_and_compare() -> None:
+    t, p, s = ["a", "a", "b"], ["a", "b", "b"], ["x", "y", "x"]
+    alone, paired = evaluate(t, p, s, draws=100), compare(t, p, p, s, draws=100)
+    for name, e in alone.items():
+        assert e.defined == (not math.isnan(paired[name].difference)), name
+        assert e.reason == paired[name].reason and e.support == paired[name].support, name
+    # every class has a row, so balanced accuracy is defined although a cell is empty
+    assert alone["balanced_accuracy"].value == pytest.approx(0.75)
+
+
+def test_labels_of_different_kinds_are_refused() -> None:
+    with pytest.raises(InputError, match=r"label is text \('no', 'yes'\).*numbers \(0, 1\)"):
+        evaluate(["no", "yes"], [0, 1], ["x", "y"])
+    with pytest.raises(InputError, match="write them alike"):
+        compare(["0", "1"], ["0", "1"], [0, 1], ["x", "y"])
+    named = evaluate(["no", "yes"] * 9, [0, 1] * 9, [0, 1, 1] * 6, classes=["no", "yes"], draws=100)
+    assert named["accuracy"].value == 1.0
+    objects = evaluate(
+        np.array([0, 1] * 9, dtype=object), [False, True] * 9, [0, 1, 1] * 6, draws=100
+    )
+    assert objects["accuracy"].value == 1.0
+
+
+def test_a_missing_group_is_refused_instead_of_becoming_a_group_called_nan() -> None:
+    for nothing in (None, math.nan):
+        with pytest.raises(InputError, match="1 of 3 rows have no group, the first is row 2"):
+            evaluate([0, 1, 1], [0, 1, 1], np.array(["x", "y", nothing], dtype=object))
 
 
 def test_a_group_that_was_promised_but_has_no_rows_is_undefined() -> None:

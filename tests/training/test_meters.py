@@ -9,7 +9,6 @@ import torch.nn.functional as F
 from shasam.training.meters import effective_rank, mean_cosine
 from shasam.training.optimizers import learning_rate
 from shasam.training.spec import StageSpec, TrainSpec
-from shasam.training.validation import quick_metrics
 
 
 def test_mean_cosine_equals_the_loop_over_pairs():
@@ -23,18 +22,6 @@ def test_effective_rank_counts_orthogonal_directions_and_sees_collapse():
     assert effective_rank(torch.eye(6)) == pytest.approx(6)
     assert effective_rank(torch.ones(6, 4)) == pytest.approx(1)
     assert mean_cosine(torch.ones(6, 4)) == pytest.approx(1)
-
-
-def test_eo_is_the_mean_gap_of_cell_accuracies():
-    # cells (t, s) with accuracies .8 .6 / .7 .9: gaps .2 and .2
-    rates = {(0, 0): 8, (0, 1): 6, (1, 0): 7, (1, 1): 9}
-    t, s, p = [], [], []
-    for (i, j), right in rates.items():
-        t += [i] * 10
-        s += [j] * 10
-        p += [i] * right + [1 - i] * (10 - right)
-    found = quick_metrics(torch.tensor(p), torch.tensor(t), torch.tensor(s))
-    assert found["eo_mean"] == pytest.approx(0.2) and found["accuracy"] == pytest.approx(0.75)
 
 
 def test_the_rate_grows_linearly_then_falls_along_a_cosine():

@@ -113,7 +113,8 @@ def _print(subject: Subject, level: float) -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    from shasam.report.words import METRICS, count, label_of, percent, verdict
+    from shasam.metrics import catalogue
+    from shasam.report.words import count, percent, verdict
 
     console = Console()
     console.print()
@@ -147,11 +148,11 @@ def _print(subject: Subject, level: float) -> None:
     ):
         table.add_column(name, justify=justify)  # type: ignore[arg-type]
     for key, e in subject.estimates.items():
-        better = {"high": "↑", "low": "↓"}.get(METRICS[key][2] if key in METRICS else "low", "")
+        better = {"high": "↑", "low": "↓"}[catalogue.named(key).better]
         if e.defined:
             table.add_row(
                 escape(f"{key} {better}"),
-                escape(label_of(key)),
+                escape(catalogue.label_of(key)),
                 percent(e.value, 2),
                 f"{percent(e.low, 2)} – {percent(e.high, 2)}",
                 count(e.support),
@@ -159,7 +160,7 @@ def _print(subject: Subject, level: float) -> None:
         else:
             table.add_row(
                 escape(f"{key} {better}"),
-                escape(label_of(key)),
+                escape(catalogue.label_of(key)),
                 "–",
                 escape(e.reason or ""),
                 count(e.support),

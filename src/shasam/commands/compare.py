@@ -7,16 +7,6 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-# what the screen shows, under short names; the file beside the page has the full ones
-SHOWN = {
-    "accuracy": "acc",
-    "balanced_accuracy": "BA",
-    "eo_mean": "EO",
-    "equal_opportunity": "EOpp",
-    "demographic_parity": "DP",
-    "worst_group_accuracy": "worst",
-}
-
 
 def compare(
     *,
@@ -91,6 +81,7 @@ def compare(
 
     from shasam.config import merge, parse_set
     from shasam.files import write_atomic
+    from shasam.metrics import catalogue
     from shasam.registry import names
     from shasam.report import rows_of, write_report
     from shasam.report.tables import markdown, plain
@@ -141,17 +132,18 @@ def compare(
     done = [outcome.path for outcome in outcomes if outcome.status != "failed"]
     if not done:
         raise SystemExit(1)
-    rows = rows_of(done, list(SHOWN))
+    shown = catalogue.shown("screen")
+    rows = rows_of(done, list(shown))
     quality = Table(title="test split, %: mean ± standard deviation over seeds", box=box.SIMPLE)
     cost = Table(title="what a run took", box=box.SIMPLE)
     for table, columns in (
-        (quality, ("method", *SHOWN.values())),
+        (quality, ("method", *(m.heading for m in shown.values()))),
         (cost, ("method", "seeds", "minutes", "views", "parameters")),
     ):
         for column in columns:
             table.add_column(column, justify="left" if column == "method" else "right")
     for row in rows:
-        quality.add_row(row.method, *(plain(row.cells[m], "±") for m in SHOWN))
+        quality.add_row(row.method, *(plain(row.cells[m], "±") for m in shown))
         cost.add_row(row.method, str(row.seeds), *(row.cost.words() if row.cost else ()))
     wide = Console(width=max(console.width, 110))  # a number that is cut off is worse than a wrap
     wide.print(quality)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from shasam.metrics.catalogue import Metric, metrics, register
 from shasam.metrics.comparison import Comparison, compare
 from shasam.metrics.counts import Counts
 from shasam.metrics.estimate import Estimate, as_json
-from shasam.metrics.evaluation import evaluate, evaluate_counts
+from shasam.metrics.evaluation import evaluate, evaluate_counts, values
 from shasam.metrics.labels import intersect
 from shasam.metrics.rates import Rate, cell_rates, group_rates, wilson
 from shasam.metrics.seeds import Spread, compare_seeds, over_seeds
@@ -14,6 +15,7 @@ __all__ = [
     "Comparison",
     "Counts",
     "Estimate",
+    "Metric",
     "Rate",
     "Spread",
     "as_json",
@@ -24,6 +26,9 @@ __all__ = [
     "evaluate_counts",
     "group_rates",
     "intersect",
+    "metrics",
     "over_seeds",
+    "register",
+    "values",
     "wilson",
 ]

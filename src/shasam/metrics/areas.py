@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from shasam.metrics.disparity import between_groups
 from shasam.metrics.estimate import Estimate
-from shasam.metrics.intervals import fold
+from shasam.metrics.intervals import directions_of, fold
 
 BINS = 100
 DRAWS = 500  # resampled curves; each has hundreds of points, so fewer of them than of tables
@@ -49,8 +48,8 @@ def score_areas(
         def area(x: np.ndarray, terms: float = terms) -> np.ndarray:
             return np.abs(x).sum(-1) / (BINS * terms)
 
-        low, high = fold(gaps, noise, area, level)
         value = float(area(gaps))
+        low, high = fold(value, noise, area, directions_of(gaps, noise, area), level)
         if name == "abcc":  # the bins serve the interval only; the value is exact
             ratio = float(np.mean(exact)) / value if value else 1.0
             value, low, high = float(np.mean(exact)), low * ratio, high * ratio
@@ -82,7 +81,9 @@ def _smooth(share_GB: np.ndarray, kernel_GBB: np.ndarray) -> np.ndarray:
 
 
 def _pairs(curve_GB: np.ndarray) -> np.ndarray:
-    gaps = between_groups(np.swapaxes(curve_GB, -1, -2))
+    """Signed differences of all unordered pairs of groups, bin by bin: (..., pairs · B)."""
+    i, j = np.triu_indices(curve_GB.shape[-2], 1)
+    gaps = np.swapaxes(curve_GB[..., i, :] - curve_GB[..., j, :], -1, -2)
     return gaps.reshape(*gaps.shape[:-2], -1)
 
 

@@ -6,25 +6,20 @@ ECE_g = Σ_b (n_gb / n_g) |accuracy_gb - confidence_gb| over 15 equal bins of th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-
-from shasam.metrics.estimate import Estimate
-from shasam.metrics.intervals import fold
 
 BINS = 15
 
 
 @dataclass(frozen=True)
 class Reliability:
-    """Images, right answers and summed confidence for each group and confidence bin."""
+    """Rows, right answers and summed confidence for each group and confidence bin."""
 
     n_GB: np.ndarray
     right_GB: np.ndarray
     confidence_GB: np.ndarray  # sums
-    right_confidence_GB: np.ndarray  # sums over the right answers
 
     @classmethod
     def of(
@@ -38,12 +33,7 @@ class Reliability:
         def sums(weights: np.ndarray | None) -> np.ndarray:
             return np.bincount(place, weights=weights, minlength=size).reshape(shape)
 
-        return cls(
-            sums(None),
-            sums(right.astype(np.float64)),
-            sums(confidence),
-            sums(np.where(right, confidence, 0.0)),
-        )
+        return cls(sums(None), sums(right.astype(np.float64)), sums(confidence))
 
     def gaps_GB(self) -> np.ndarray:
         """Signed, weighted gaps whose absolute sum over bins is the ECE of the group."""
@@ -51,58 +41,59 @@ class Reliability:
         return (self.right_GB - self.confidence_GB) / size
 
     def noise_DGB(self, draws: int, seed: int) -> np.ndarray:
-        """Resampled gaps minus their expectation: (bin, right or not) are drawn within a group."""
-        n = np.stack([self.n_GB - self.right_GB, self.right_GB], -1)
-        occupied = self.n_GB[..., None] > 0
-        conf = np.stack(
-            [self.confidence_GB - self.right_confidence_GB, self.right_confidence_GB], -1
-        )
-        middle = (np.arange(BINS) + 0.5) / BINS
-        with np.errstate(invalid="ignore", divide="ignore"):
-            mean = np.where(n > 0, conf / n, middle[None, :, None])
-        residual = np.array([0.0, 1.0]) - mean  # right minus confidence of an image in the atom
-        alpha = np.where(occupied, n + 0.5, 0.0)
+        """Gaps of other test sets minus their expectation: rows are drawn anew within a group.
+
+        The bin of a row is drawn from the observed shares, and whether it is right from the bin's
+        share of right answers, pulled towards its confidence (see ``pulled_GB``).
+        """
         rng = np.random.default_rng([seed, 1])
-        weight = rng.standard_gamma(np.broadcast_to(alpha, (draws, *alpha.shape)))
-        share = weight / np.maximum(weight.sum((2, 3), keepdims=True), 1e-300)
-        centre = alpha / np.maximum(alpha.sum((1, 2), keepdims=True), 1e-300)
-        return ((share - centre) * residual).sum(-1)
+        size_G = self.n_GB.sum(1)
+        share_GB = self.n_GB / np.maximum(size_G, 1)[:, None]
+        right_GB, mean_GB = self.pulled_GB(), self.mean_confidence_GB()
+        atoms_GBA = np.stack([share_GB * right_GB, share_GB * (1 - right_GB)], -1)
+        flat = atoms_GBA.reshape(len(size_G), -1)
+        flat = flat / np.maximum(flat.sum(1, keepdims=True), 1e-300)
+        flat[size_G == 0, 0] = 1.0
+        drawn = rng.multinomial(size_G, flat, size=(draws, len(size_G)))
+        n_DGBA = drawn.reshape(draws, *atoms_GBA.shape)
+        residual_GBA = np.stack([1 - mean_GB, -mean_GB], -1)
+        noise_DGBA = n_DGBA / np.maximum(size_G, 1)[:, None, None] - atoms_GBA
+        return (noise_DGBA * residual_GBA).sum(-1)
+
+    def by_chance_DGB(self, draws: int, seed: int) -> np.ndarray:
+        """Gaps of a calibrated model whose confidences fall into the bins as these did."""
+        rng = np.random.default_rng([seed, 4])
+        mean_GB = self.mean_confidence_GB()
+        right = rng.binomial(self.n_GB, mean_GB, size=(draws, *self.n_GB.shape))
+        size = np.maximum(self.n_GB.sum(1, keepdims=True), 1)
+        return (right - self.n_GB * mean_GB) / size
+
+    def mean_confidence_GB(self) -> np.ndarray:
+        """Mean confidence of each bin; its middle where it is empty."""
+        middle = (np.arange(BINS) + 0.5) / BINS
+        return np.where(
+            self.n_GB > 0, self.confidence_GB / np.maximum(self.n_GB, 1), middle[None, :]
+        ).clip(0.0, 1.0)
+
+    def pulled_GB(self) -> np.ndarray:
+        """Share of right answers of each bin, pulled towards its confidence.
+
+        A bin with one right answer does not show that its answers are always right. The pull is
+        that of a beta prior of strength m (at least one row) around the confidence; m comes from
+        how far the bins of a group are from their confidence beyond what chance gives.
+        """
+        mean_GB = self.mean_confidence_GB()
+        variance_GB = np.maximum(self.n_GB * mean_GB * (1 - mean_GB), 1e-9)
+        chi2_GB = (
+            np.where(self.n_GB > 0, (self.right_GB - self.confidence_GB) ** 2, 0.0) / variance_GB
+        )
+        beyond_G = (np.minimum(chi2_GB, 50.0) - (self.n_GB > 0)).sum(1)
+        spare_G = np.maximum(self.n_GB - 1, 0).sum(1)
+        alike_G = np.clip(beyond_G / np.maximum(spare_G, 1), 1e-9, 0.5)
+        strength_GB = (1 / alike_G - 1)[:, None]
+        return (self.right_GB + strength_GB * mean_GB) / (self.n_GB + strength_GB)
 
 
-def calibration_errors(
-    right: np.ndarray,
-    confidence: np.ndarray,
-    s: np.ndarray,
-    groups: Sequence[str],
-    *,
-    draws: int,
-    seed: int,
-    level: float,
-) -> dict[str, Estimate]:
-    """``ece_<group>`` for each group, and ``ece_max``, the largest of them."""
-    bins = Reliability.of(right, confidence, s, len(groups))
-    gaps_GB, noise_DGB = bins.gaps_GB(), bins.noise_DGB(draws, seed)
-    sizes = bins.n_GB.sum(1)
-    out: dict[str, Estimate] = {}
-    for g, name in enumerate(groups):
-        if not sizes[g]:
-            out[f"ece_{name}"] = Estimate.undefined(f"no image of group {name!r}")
-            continue
-        low, high = fold(gaps_GB[g], noise_DGB[:, g], _absolute_sum, level)
-        value = float(_absolute_sum(gaps_GB[g]))
-        out[f"ece_{name}"] = Estimate(value, low, min(high, 1.0), int(sizes[g]))
-    if not sizes.all():
-        out["ece_max"] = Estimate.undefined("a group has no image")
-        return out
-
-    def worst(flat: np.ndarray) -> np.ndarray:
-        return np.abs(flat.reshape(*flat.shape[:-1], len(groups), BINS)).sum(-1).max(-1)
-
-    flat = gaps_GB.reshape(-1)
-    low, high = fold(flat, noise_DGB.reshape(draws, -1), worst, level)
-    out["ece_max"] = Estimate(float(worst(flat)), low, min(high, 1.0), int(sizes.min()))
-    return out
-
-
-def _absolute_sum(gaps: np.ndarray) -> np.ndarray:
-    return np.abs(gaps).sum(-1)
+def error_of(gaps_GB: np.ndarray) -> np.ndarray:
+    """The calibration error of signed, weighted gaps: their absolute sum over bins."""
+    return np.abs(gaps_GB).sum(-1)

@@ -1,22 +1,25 @@
-"""Two models on the same test images: difference, interval and p for every metric.
+"""Two models on the same test rows: difference, interval and p for every metric.
 
-Both answers to an image travel together: the unit is the joint count of (class, answer of a,
+Both answers to a row stay together: the unit is the joint count of (class, answer of a,
 answer of b, group), so that what is hard for both does not count as a difference.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from shasam.metrics.counts import Counts, encode_rows
-from shasam.metrics.disparity import Disparity, cell_hole, disparities, group_hole
-from shasam.metrics.evaluation import AVERAGES, LOWEST
-from shasam.metrics.intervals import candidates
+from shasam.errors import InputError
+from shasam.metrics import catalogue
+from shasam.metrics.counts import Counts
+from shasam.metrics.evaluation import positive_of
+from shasam.metrics.labels import encode
+from shasam.metrics.scores import OfScores, OfScoresByGroup
+from shasam.metrics.statistic import Pair
 
 
 @dataclass(frozen=True)
@@ -49,99 +52,53 @@ def compare(
     seed: int = 0,
     level: float = 0.95,
 ) -> dict[str, Comparison]:
-    """a - b for every metric of counts; rows of both models are the same images in one order.
+    """a - b for every metric of counts; rows of both models are the same, in one order.
 
     The interval resamples joint answers within each (class, group) cell. The p is a permutation
     test: if the models are equally good, it does not matter whose answer is whose, so the two
-    answers to each image are swapped by a fair coin.
+    answers to each row are swapped by a fair coin.
     """
-    if classes is None:
-        seen = np.concatenate(
-            [np.asarray(c).astype(str) for c in (label, prediction_a, prediction_b)]
+    columns = {"label": label, "prediction of a": prediction_a, "prediction of b": prediction_b}
+    [t, a, b], class_names = encode(columns, classes)
+    [s], group_names = encode({"group": group}, groups)
+    if not len(t) == len(a) == len(b) == len(s):
+        raise InputError(
+            f"there are {len(t)} labels, {len(a)} and {len(b)} predictions and {len(s)} groups; "
+            "each row needs one of each"
         )
-        classes = sorted(set(seen.tolist()))
-        label, prediction_a, prediction_b = (
-            np.asarray(c).astype(str) for c in (label, prediction_a, prediction_b)
-        )
-    t, a, s, class_names, group_names = encode_rows(label, prediction_a, group, classes, groups)
-    _, b, _, _, _ = encode_rows(label, prediction_b, group, classes, groups)
     C, G = len(class_names), len(group_names)
     joint = ((t * C + a) * C + b) * G + s
     n_CABG = np.bincount(joint, minlength=C**3 * G).reshape(C, C, C, G)
-    if positive is None and C == 2:
-        positive = 1
     counts = Counts(n_CABG.sum(2), class_names, group_names)
+    positive = positive_of(counts, positive)
     rng = np.random.default_rng(seed)
-    drawn, centre = _resample(n_CABG, draws, rng)
-    gap_metrics = disparities(C, G, positive)
+    drawn, expected = _resample(n_CABG, draws, rng)
     swapped = _swap(n_CABG, draws, rng)
+    pair = Pair(_both(n_CABG), _both(drawn), _both(expected), positive)
     out: dict[str, Comparison] = {}
-    for name, (value, hole, support) in _metrics(counts, positive).items():
-        if hole:
-            out[name] = Comparison(math.nan, math.nan, math.nan, math.nan, support, hole)
+    for metric in catalogue.metrics().values():
+        if isinstance(metric.value, OfScores | OfScoresByGroup):
             continue
-        difference = float(value(n_CABG.sum(2)) - value(n_CABG.sum(1)))
-        if name in gap_metrics:
-            low, high = _gap_ends(gap_metrics[name], n_CABG, drawn, centre, level)
-        else:
-            spread = value(drawn.sum(3)) - value(drawn.sum(2))
-            low, high = np.quantile(spread, [(1 - level) / 2, (1 + level) / 2])
-        chance = value(swapped.sum(3)) - value(swapped.sum(2))
-        as_far = int((np.abs(chance) >= abs(difference) - 1e-12).sum())
-        out[name] = Comparison(
-            difference,
-            min(float(low), difference),
-            max(float(high), difference),
-            (1 + as_far) / (1 + draws),
-            support,
-        )
+        support = metric.support(counts, positive)
+        reason = metric.undefined_because(counts, positive)
+        if reason:
+            nan = math.nan
+            out[metric.name] = Comparison(nan, nan, nan, nan, support, reason)
+            continue
+        of_a, of_b = (float(metric.value.value(n, positive)) for n in pair.tables)
+        low, high = metric.value.difference_ends(pair, level)
+        chance_a, chance_b = (metric.value.value(n, positive) for n in _both(swapped))
+        difference = of_a - of_b
+        as_far = int((np.abs(chance_a - chance_b) >= abs(difference) - 1e-12).sum())
+        p = (1 + as_far) / (1 + draws)
+        low, high = min(low, difference), max(high, difference)
+        out[metric.name] = Comparison(difference, low, high, p, support)
     return out
 
 
-Metric = tuple[Callable[[np.ndarray], np.ndarray], str | None, int]
-
-
-def _metrics(counts: Counts, positive: int | None) -> dict[str, Metric]:
-    smallest = int(counts.cells_CG.min())
-    empty = counts.empty_cells()
-    hole = f"no image of {empty[0]}" if empty else None
-    out: dict[str, Metric] = {}
-    for name, value in AVERAGES.items():
-        out[name] = (value, None if name == "accuracy" else hole, counts.total)
-    for name, rates in LOWEST.items():
-        why = cell_hole(counts) if name == "worst_group_accuracy" else group_hole(counts)
-        out[name] = (_lowest_of(rates), why, smallest)
-    for name, metric in disparities(len(counts.classes), len(counts.groups), positive).items():
-        out[name] = (metric.value, metric.hole(counts), metric.support(counts))
-    return out
-
-
-def _lowest_of(rates: Callable[[np.ndarray], np.ndarray]) -> Callable[[np.ndarray], np.ndarray]:
-    return lambda n_CPG: rates(n_CPG).min(-1)
-
-
-def _gap_ends(
-    metric: Disparity, n_CABG: np.ndarray, drawn: np.ndarray, centre: np.ndarray, level: float
-) -> tuple[float, float]:
-    """Ends for a difference of two gaps, each of which noise makes look larger than it is.
-
-    The error of the difference is simulated around where the true gaps of both models may lie and
-    taken off the difference; each end is the widest over those places. (Plain percentiles cover a
-    gap of 0.1 against one of 0 in 79 of 100 test sets, because the second is never seen as 0.)
-    """
-    gaps, noise = [], []
-    for axis in (2, 1):  # summing out b leaves a, and the other way round
-        gaps.append(metric.gaps(n_CABG.sum(axis)))
-        noise.append(metric.gaps(drawn.sum(axis + 1)) - metric.gaps(centre.sum(axis)))
-    difference = float(metric.norm(gaps[0]) - metric.norm(gaps[1]))
-    ends = []
-    for a_K in candidates(gaps[0], noise[0]):
-        for b_K in candidates(gaps[1], noise[1]):
-            error_D = metric.norm(a_K + noise[0]) - metric.norm(b_K + noise[1])
-            error_D -= metric.norm(a_K) - metric.norm(b_K)
-            ends.append(np.quantile(error_D, [(1 - level) / 2, (1 + level) / 2]))
-    below, above = np.array(ends).T
-    return difference - float(above.max()), difference - float(below.min())
+def _both(n_CABG: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The table of each model: summing out b's answers leaves a's, and the other way round."""
+    return n_CABG.sum(-2), n_CABG.sum(-3)
 
 
 def _resample(
@@ -158,7 +115,7 @@ def _resample(
 
 
 def _swap(n_CABG: np.ndarray, draws: int, rng: np.random.Generator) -> np.ndarray:
-    """Tables in which each image's two answers were swapped by a fair coin."""
+    """Tables in which each row's two answers were swapped by a fair coin."""
     out = np.empty((draws, *n_CABG.shape), dtype=np.int64)
     both = n_CABG + np.swapaxes(n_CABG, 1, 2)
     for i in range(n_CABG.shape[1]):

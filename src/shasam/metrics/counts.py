@@ -18,7 +18,7 @@ from shasam.metrics.labels import encode
 
 @dataclass(frozen=True)
 class Counts:
-    """How many images of class c and group g were called p."""
+    """How many rows of class c and group g were called p."""
 
     n_CPG: np.ndarray  # int64
     classes: tuple[str, ...]
@@ -43,19 +43,6 @@ class Counts:
         joint = (t * C + p) * G + s
         n = np.bincount(joint, minlength=C * C * G).reshape(C, C, G)
         return cls(n, tuple(classes), tuple(groups))
-
-    @classmethod
-    def from_labels(
-        cls,
-        label: Any,
-        prediction: Any,
-        group: Any,
-        *,
-        classes: Sequence[str] | None = None,
-        groups: Sequence[str] | None = None,
-    ) -> Counts:
-        """Count three columns of the same length."""
-        return cls.from_codes(*encode_rows(label, prediction, group, classes, groups))
 
     @property
     def total(self) -> int:
@@ -83,9 +70,8 @@ def encode_rows(
     groups: Sequence[str] | None,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, tuple[str, ...], tuple[str, ...]]:
     """Codes of the three columns, and the names of classes and groups."""
-    t, class_names = encode(label, classes, "label", also=prediction if classes is None else None)
-    p, _ = encode(prediction, classes, "prediction", also=label if classes is None else None)
-    s, group_names = encode(group, groups, "group")
+    [t, p], class_names = encode({"label": label, "prediction": prediction}, classes)
+    [s], group_names = encode({"group": group}, groups)
     if not len(t) == len(p) == len(s):
         raise InputError(
             f"there are {len(t)} labels, {len(p)} predictions and {len(s)} groups; "
@@ -98,30 +84,20 @@ def encode_rows(
 
 def recalls(n_CPG: np.ndarray) -> np.ndarray:
     """Accuracy of each cell, P(prediction = c | class c, group g): shape (..., C, G)."""
-    return _divide(np.einsum("...ccg->...cg", n_CPG), n_CPG.sum(-2))
+    return divide(np.einsum("...ccg->...cg", n_CPG), n_CPG.sum(-2))
 
 
 def class_recalls(n_CPG: np.ndarray) -> np.ndarray:
     """P(prediction = c | class c): shape (..., C)."""
-    return _divide(np.einsum("...ccg->...c", n_CPG), n_CPG.sum((-2, -1)))
-
-
-def group_accuracies(n_CPG: np.ndarray) -> np.ndarray:
-    """P(prediction = class | group g): shape (..., G)."""
-    return _divide(np.einsum("...ccg->...g", n_CPG), n_CPG.sum((-3, -2)))
-
-
-def prediction_rates(n_CPG: np.ndarray) -> np.ndarray:
-    """P(prediction = p | group g): shape (..., P, G)."""
-    return _divide(n_CPG.sum(-3), n_CPG.sum((-3, -2))[..., None, :])
+    return divide(np.einsum("...ccg->...c", n_CPG), n_CPG.sum((-2, -1)))
 
 
 def accuracy(n_CPG: np.ndarray) -> np.ndarray:
     """P(prediction = class): shape (...)."""
-    return _divide(np.einsum("...ccg->...", n_CPG), n_CPG.sum((-3, -2, -1)))
+    return divide(np.einsum("...ccg->...", n_CPG), n_CPG.sum((-3, -2, -1)))
 
 
-def _divide(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
+def divide(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
     """part / whole, NaN where there is nothing to divide by."""
     out = np.full(np.broadcast_shapes(part.shape, whole.shape), np.nan)
     return np.divide(part, whole, out=out, where=whole > 0)

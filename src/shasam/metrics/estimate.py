@@ -15,8 +15,9 @@ class Estimate:
     value: float
     low: float
     high: float
-    support: int  # images in the smallest denominator that the value rests on
+    support: int  # rows in the smallest denominator that the value rests on
     reason: str | None = None
+    p: float | None = None  # of a gap: how often a model without one shows as large a gap
 
     @classmethod
     def undefined(cls, reason: str, support: int = 0) -> Estimate:
@@ -28,22 +29,29 @@ class Estimate:
         return not math.isnan(self.value)
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain JSON: NaN becomes null, because JSON has no NaN."""
-        return {
+        """Plain JSON: NaN becomes null, because JSON has no NaN. ``p`` is there for gaps only."""
+        plain = {
             "value": _plain(self.value),
             "low": _plain(self.low),
             "high": _plain(self.high),
             "support": int(self.support),
             "reason": self.reason,
         }
+        return plain if self.p is None else plain | {"p": self.p}
 
     @classmethod
     def from_dict(cls, entry: Mapping[str, Any]) -> Estimate:
         """What ``as_dict`` wrote."""
         value, low, high = (_number(entry.get(key)) for key in ("value", "low", "high"))
-        reason = entry.get("reason")
-        support = int(entry.get("support") or 0)
-        return cls(value, low, high, support, None if reason is None else str(reason))
+        reason, p = entry.get("reason"), entry.get("p")
+        return cls(
+            value,
+            low,
+            high,
+            int(entry.get("support") or 0),
+            None if reason is None else str(reason),
+            float(p) if isinstance(p, int | float) else None,
+        )
 
 
 def as_json(estimates: Mapping[str, Estimate]) -> dict[str, dict[str, Any]]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
-from statistics import NormalDist
+
+import numpy as np
 
 from shasam.metrics.counts import Counts
 from shasam.metrics.estimate import Estimate
+from shasam.metrics.intervals import wilson_ends
 
 
 @dataclass(frozen=True)
@@ -23,14 +24,9 @@ class Rate:
 def wilson(part: int, whole: int, level: float = 0.95) -> Estimate:
     """part / whole with Wilson's score interval (1927); NaN with a reason where whole is 0."""
     if whole == 0:
-        return Estimate.undefined("no images")
-    z = NormalDist().inv_cdf((1 + level) / 2)
-    p, w = part / whole, z * z / whole
-    middle = (p + w / 2) / (1 + w)
-    half = z / (1 + w) * math.sqrt(p * (1 - p) / whole + w / (4 * whole))
-    low = 0.0 if part == 0 else max(0.0, middle - half)
-    high = 1.0 if part == whole else min(1.0, middle + half)
-    return Estimate(p, low, high, whole)
+        return Estimate.undefined("no rows")
+    low, high = wilson_ends(np.array([part / whole]), np.array([whole]), level)
+    return Estimate(part / whole, float(low[0]), float(high[0]), whole)
 
 
 def cell_rates(counts: Counts, level: float = 0.95) -> list[Rate]:

@@ -9,11 +9,9 @@ from pathlib import Path
 
 from shasam.errors import SpecError
 from shasam.files import write_atomic
-from shasam.metrics import as_json
-from shasam.registry import did_you_mean
+from shasam.metrics import as_json, catalogue
 from shasam.report.predictions import Predicted
 from shasam.report.subject import Subject
-from shasam.report.words import METRICS
 
 
 @dataclass(frozen=True)
@@ -33,7 +31,7 @@ class Limit:
         found = getattr(e, self.end)
         if not e.defined:
             return f"{self.metric} is undefined for {where}: {e.reason}"
-        high_is_good = self.metric in METRICS and METRICS[self.metric][2] == "high"
+        high_is_good = catalogue.named(self.metric).better == "high"
         if found < self.bound if high_is_good else found > self.bound:
             word = "below" if high_is_good else "over"
             name = self.metric if self.end == "value" else f"{self.metric}.{self.end}"
@@ -49,8 +47,7 @@ def limits_of(texts: Sequence[str]) -> list[Limit]:
         metric, dot, end = name.strip().rpartition(".")
         if not dot or end not in ("value", "low", "high"):
             metric, end = name.strip(), "value"
-        if metric not in METRICS and not metric.startswith("ece_"):
-            raise SpecError(f"there is no metric {metric!r}{did_you_mean(metric, METRICS)}")
+        catalogue.named(metric)
         try:
             value = float(bound)
         except ValueError:

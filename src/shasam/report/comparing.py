@@ -16,29 +16,23 @@ from shasam.metrics import (
     Counts,
     Estimate,
     Spread,
+    catalogue,
     compare,
     compare_seeds,
     evaluate_counts,
     over_seeds,
+    values,
 )
-from shasam.metrics.counts import accuracy, recalls
-from shasam.metrics.disparity import disparities
 from shasam.report import figures
 from shasam.report.figures import Point
 from shasam.report.published import Published, published
 from shasam.report.run import Run
 from shasam.report.subject import Subject
-from shasam.report.words import (
-    HEADLINE,
-    METRICS,
-    comparison_line,
-    interval,
-    joined,
-    percent,
-)
+from shasam.report.words import comparison_line, interval, joined, percent
 
 BASELINE = "ce"
-_COLUMNS = ("accuracy", "eo_mean", "worst_group_accuracy")
+_COLUMNS = catalogue.SHOWN["run"]
+_HEADLINE = catalogue.SHOWN["headline"]
 
 
 @dataclass(frozen=True)
@@ -118,19 +112,12 @@ def audit_settings(subjects: Sequence[Sequence[Subject]]) -> list[dict[str, Any]
 
 def _recorded(run: Run, counts: Counts) -> dict[str, Estimate] | None:
     found = run.metrics.get("test")
-    if not isinstance(found, dict) or not set(HEADLINE) <= set(found):
+    if not isinstance(found, dict) or not set(_HEADLINE) <= set(found):
         return None
     if not all(isinstance(found[k], dict) for k in found):
         return None
     estimates = {str(k): Estimate.from_dict(v) for k, v in found.items()}
-    truth = {
-        "accuracy": float(accuracy(counts.n_CPG)),
-        "worst_group_accuracy": float(recalls(counts.n_CPG).min()),
-    }
-    gaps = disparities(len(counts.classes), len(counts.groups), None)
-    for name in ("eo_mean", "eo_max"):
-        truth[name] = math.nan if gaps[name].hole(counts) else float(gaps[name].value(counts.n_CPG))
-    for name, value in truth.items():
+    for name, value in values(counts, catalogue.SHOWN["paper"]).items():
         found_here = estimates.get(name, Estimate.undefined("not recorded")).value
         same = abs(found_here - value) < 1e-9 or (math.isnan(found_here) and math.isnan(value))
         if not same:
@@ -203,12 +190,12 @@ def _setting(
         "baseline": baseline,
         "against": against,
         "methods": methods,
-        "columns": [METRICS[k][0] for k in HEADLINE],
+        "columns": [m.label for m in catalogue.shown("headline").values()],
         "runs": [
             {
                 "name": e.name,
                 "method": methods.index(e.method),
-                "cells": [e.estimates.get(k) for k in HEADLINE],
+                "cells": [e.estimates.get(k) for k in _HEADLINE],
             }
             for e in entries
         ],

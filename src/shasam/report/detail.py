@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 import yaml
 
+from shasam.metrics import catalogue
 from shasam.report import figures
 from shasam.report.run import Run, finite
 from shasam.report.subject import Subject
-from shasam.report.words import HEADLINE, METRICS, count, label_of, percent, verdict
+from shasam.report.words import count, percent, verdict
 
 _IMAGE = re.compile(r"data:image/(png|jpeg|webp);base64,[A-Za-z0-9+/]+={0,2}\Z")
 _SETS = (
@@ -58,7 +59,12 @@ def detail(
         "verdict": verdict(subject),
         "tiles": tiles(subject),
         "metrics": [
-            {"key": k, "label": label_of(k), "e": e, "says": METRICS[k][3] if k in METRICS else ""}
+            {
+                "key": k,
+                "label": catalogue.label_of(k),
+                "e": e,
+                "says": catalogue.named(k).meaning,
+            }
             for k, e in subject.estimates.items()
         ],
         "bars": figures.bars(subject),
@@ -88,7 +94,8 @@ def detail(
 def tiles(subject: Subject) -> list[dict[str, Any]]:
     """The headline numbers."""
     return [
-        {"label": METRICS[k][0], "unit": METRICS[k][1], "e": subject.estimates[k]} for k in HEADLINE
+        {"label": m.label, "unit": m.unit, "e": subject.estimates[k]}
+        for k, m in catalogue.shown("headline").items()
     ]
 
 

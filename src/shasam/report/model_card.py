@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from shasam.files import write_atomic
+from shasam.metrics.catalogue import label_of
 from shasam.report.run import Run, finite
 from shasam.report.subject import Subject
 from shasam.report.tables import md
-from shasam.report.words import count, interval, label_of, percent, verdict
+from shasam.report.words import count, interval, percent, verdict
 
 
 def model_card(run: Run, subject: Subject | None = None) -> str:

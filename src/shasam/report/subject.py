@@ -10,7 +10,7 @@ import numpy as np
 from shasam.metrics import Counts, Estimate, Rate, cell_rates, evaluate, group_rates
 from shasam.metrics.areas import densities
 from shasam.metrics.calibration import Reliability
-from shasam.metrics.evaluation import checked_scores
+from shasam.metrics.scores import checked_scores
 
 
 @dataclass(frozen=True)

@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from shasam.errors import SpecError
-from shasam.metrics import Estimate, over_seeds
+from shasam.metrics import Estimate, catalogue, over_seeds
 from shasam.registry import did_you_mean
 from shasam.report.comparing import Entry, entry_of
 from shasam.report.run import Run, finite, opened_runs
-from shasam.report.words import METRICS, percent
+from shasam.report.words import percent
 
 FORMATS = ("md", "latex", "csv")
-DEFAULT = ("accuracy", "eo_mean", "eo_max", "worst_group_accuracy", "demographic_parity")
+DEFAULT = catalogue.SHOWN["paper"]
 
 
 @dataclass(frozen=True)
@@ -63,8 +63,7 @@ def rows_of(
 ) -> list[Row]:
     """One row for each (setting, method), over all its seeds."""
     for name in metrics:
-        if name not in METRICS:
-            raise SpecError(f"there is no metric {name!r}{did_you_mean(name, METRICS)}")
+        catalogue.named(name)
     grouped: dict[tuple[str, str], list[tuple[Run, Entry]]] = {}
     for run in opened_runs(runs):
         grouped.setdefault((run.setting, run.method), []).append((run, entry_of(run, draws, seed)))
@@ -102,7 +101,7 @@ def markdown(rows: Sequence[Row]) -> str:
     costs = ["minutes", "views", "parameters"] if rows[0].cost else []
     lines = [
         "| setting | method | seeds | "
-        + " | ".join([*(METRICS[m][0] for m in metrics), *costs])
+        + " | ".join([*(catalogue.label_of(m) for m in metrics), *costs])
         + " |",
         "|---|---|---|" + "---|" * (len(metrics) + len(costs)),
     ]
@@ -123,7 +122,7 @@ def latex(rows: Sequence[Row]) -> str:
         f"% {footer(rows)}".replace("\n", " "),
         r"\begin{tabular}{ll" + "r" * len(metrics) + "}",
         r"\toprule",
-        "Setting & Method & " + " & ".join(_tex(METRICS[m][0]) for m in metrics) + r" \\",
+        "Setting & Method & " + " & ".join(_tex(catalogue.label_of(m)) for m in metrics) + r" \\",
         r"\midrule",
     ]
     for row in rows:

@@ -8,13 +8,8 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from shasam.metrics import catalogue
 from shasam.runs.directory import RunDirectory
-
-_SHOWN = {
-    "accuracy": "accuracy",
-    "eo_mean": "EO",
-    "worst_group_accuracy": "worst",
-}
 
 
 def print_summary(run: RunDirectory, console: Console) -> None:
@@ -24,13 +19,14 @@ def print_summary(run: RunDirectory, console: Console) -> None:
     title = f"{run.spec().method} on the test split (%, 95 % interval; worst: worst cell)"
     table = Table(title=title, box=box.SIMPLE_HEAD)  # narrow enough for 80 columns
     table.add_column("features", no_wrap=True)
-    for heading in (*_SHOWN.values(), "probe"):
+    shown = catalogue.shown("run")
+    for heading in (*(m.heading for m in shown.values()), "probe"):
         table.add_column(heading, justify="right", no_wrap=True)
     kinds = [k for k in metrics if k.startswith("test.")] or ["test"]
     for kind in kinds:
         name = kind.removeprefix("test.") if "." in kind else "encoder"
         probe = metrics["probe"].get(name.split("-")[0])
-        cells = [_cell(metrics[kind].get(key), key != "worst_group_accuracy") for key in _SHOWN]
+        cells = [_cell(metrics[kind].get(key), key != "worst_group_accuracy") for key in shown]
         cells.append(f"{100 * probe['accuracy']:.1f}" if probe else "-")
         own = " *" if len(kinds) > 1 and metrics[kind] == metrics["test"] else ""
         table.add_row(name + own, *cells)

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from shasam.config import RunSpec
 from shasam.files import open_in_place, write_atomic
+from shasam.metrics import catalogue
 from shasam.runs.directory import RunDirectory
 
 
@@ -35,8 +36,8 @@ def says(outcome: Outcome) -> str:
     if outcome.status == "failed":
         return f"{line}  {outcome.message} (see {outcome.path / 'output.txt'})"
     metrics = json.loads((outcome.path / "metrics.json").read_text())["test"]
-    for key, word in (("accuracy", "acc"), ("eo_mean", "EO")):
-        value = metrics[key]["value"]
+    for key in ("accuracy", "eo_mean"):
+        word, value = catalogue.named(key).heading, metrics[key]["value"]
         line += f"  {word} {100 * value:.1f}" if value is not None else f"  {word} -"
     return line + (f"  {outcome.seconds:.0f} s" if outcome.status == "done" else "")
 

@@ -23,6 +23,7 @@ from shasam.data.views import two_views
 from shasam.errors import SpecError, TrainingError
 from shasam.files import make_folder, write_atomic
 from shasam.methods.base import Method, Stage
+from shasam.metrics import Counts, values
 from shasam.models.shared import Share, sharing
 from shasam.training.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from shasam.training.ema import Ema
@@ -42,7 +43,6 @@ from shasam.training.progress import TrainingProgress
 from shasam.training.runtime import Runtime
 from shasam.training.spec import StageSpec, TrainSpec
 from shasam.training.steps import step_group
-from shasam.training.validation import quick_metrics
 from shasam.types import Batch
 
 PROBE_ROWS = 256  # validation images whose embeddings are measured every epoch
@@ -392,7 +392,9 @@ class Trainer:
             found = on_rows(self.method.logits, self.method, self.data, self.val_rows, self.fabric)
             scores = next(iter(found.values()))
         t, s = self.t_N[self.val_rows], self.s_N[self.val_rows]
-        metrics = quick_metrics(scores.argmax(1), t, s)
+        names = [tuple(map(str, range(n))) for n in (self.data.classes, self.data.groups)]
+        counts = Counts.from_codes(t.numpy(), scores.argmax(1).numpy(), s.numpy(), *names)
+        metrics = values(counts, ("accuracy", "eo_mean"))
         better = self.state.best is None or metrics["accuracy"] > self.state.best
         if self.spec.selection == "best" and better:
             self.state.best = metrics["accuracy"]

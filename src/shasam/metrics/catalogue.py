@@ -1,0 +1,254 @@
+"""Every metric, once: its name, words, formula, and when it has no value.
+
+Evaluation, comparisons, tables, pages and documentation read this list. A metric of one's own is
+one more entry, with ``register`` or through an entry point of the group ``shasam.metrics``:
+
+>>> from shasam.metrics import catalogue, tables
+>>> mine = catalogue.Metric(
+...     "error_gap_sum", "Error gap (sum)", "points", "low", "sum of the gaps in error",
+...     catalogue.Gap(tables.right, catalogue.total, terms=True),
+...     catalogue.empty_group_or_one_group, catalogue.smallest_group,
+... )
+>>> catalogue.register(mine).label  # doctest: +SKIP
+'Error gap (sum)'
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+
+from shasam import registry
+from shasam.errors import SpecError
+from shasam.metrics import scores, tables
+from shasam.metrics.counts import Counts, accuracy, class_recalls, recalls
+from shasam.metrics.reasons import (
+    empty_cell,
+    empty_cell_or_one_group,
+    empty_class,
+    empty_group,
+    empty_group_or_one_group,
+    no_positive_rows,
+    nothing_missing,
+)
+from shasam.metrics.scores import OfScores, OfScoresByGroup
+from shasam.metrics.statistic import (
+    Average,
+    Gap,
+    Lowest,
+    Statistic,
+    average,
+    average_range,
+    largest,
+    total,
+)
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One number about a model: what it is called, how it is computed, when it has no value."""
+
+    name: str
+    label: str
+    unit: str  # "%", "points" or "area"
+    better: str  # "high" or "low"
+    meaning: str
+    value: Statistic | OfScores | OfScoresByGroup
+    undefined_because: Callable[[Counts, int | None], str | None]
+    support: Callable[[Counts, int | None], int]
+    short: str = ""  # for narrow tables; the label where it is empty
+
+    @property
+    def heading(self) -> str:
+        return self.short or self.label
+
+    @property
+    def of_counts(self) -> bool:
+        return not isinstance(self.value, OfScores | OfScoresByGroup)
+
+
+# Which metrics a place has room for, in its order; the full list is ``metrics()``.
+SHOWN = {
+    "run": ("accuracy", "eo_mean", "worst_group_accuracy"),
+    "headline": ("accuracy", "eo_mean", "worst_group_accuracy", "demographic_parity"),
+    "paper": ("accuracy", "eo_mean", "eo_max", "worst_group_accuracy", "demographic_parity"),
+    "screen": (
+        "accuracy",
+        "balanced_accuracy",
+        "eo_mean",
+        "equal_opportunity",
+        "demographic_parity",
+        "worst_group_accuracy",
+    ),
+}
+
+
+def shown(place: str) -> dict[str, Metric]:
+    """The metrics of a place by name."""
+    return {name: named(name) for name in SHOWN[place]}
+
+
+def register(metric: Metric) -> Metric:
+    """Make a metric known to evaluation, comparisons, tables and pages."""
+    if metric.better not in ("high", "low"):
+        raise SpecError(f"metric {metric.name!r}: better must be 'high' or 'low'")
+    return registry.register(metric.name, kind="metric")(metric)
+
+
+def metrics() -> dict[str, Metric]:
+    """All metrics by name, in the order of tables."""
+    _look_for_plugins()
+    return registry.entries("metric", look=False)
+
+
+@cache
+def _look_for_plugins() -> None:
+    registry.entries("metric")
+
+
+def find(name: str) -> Metric | None:
+    """The metric of a name; ``ece_men`` is the metric ``ece`` of the group ``men``."""
+    known = metrics()
+    if name in known:
+        return known[name]
+    return next((m for m in known.values() if _group_of(name, m)), None)
+
+
+def named(name: str) -> Metric:
+    """The metric of a name, or an error with the nearest known one."""
+    metric = find(name)
+    if metric is None:
+        known = [n for n, m in metrics().items() if not isinstance(m.value, OfScoresByGroup)]
+        raise SpecError(f"there is no metric {name!r}{registry.did_you_mean(name, known)}")
+    return metric
+
+
+def label_of(name: str) -> str:
+    """The label of a metric; that of one group names the group."""
+    metric = find(name)
+    if metric is None:
+        return name
+    group = _group_of(name, metric)
+    return f"{metric.label}, {group}" if group else metric.label
+
+
+def _group_of(name: str, metric: Metric) -> str:
+    by_group = isinstance(metric.value, OfScoresByGroup) and name.startswith(f"{metric.name}_")
+    return name[len(metric.name) + 1 :] if by_group else ""
+
+
+def all_rows(counts: Counts, positive: int | None) -> int:
+    return counts.total
+
+
+def smallest_class(counts: Counts, positive: int | None) -> int:
+    return int(counts.n_CPG.sum((1, 2)).min())
+
+
+def smallest_cell(counts: Counts, positive: int | None) -> int:
+    return int(counts.cells_CG.min())
+
+
+def smallest_group(counts: Counts, positive: int | None) -> int:
+    return int(counts.n_CPG.sum((0, 1)).min())
+
+
+def smallest_positive_cell(counts: Counts, positive: int | None) -> int:
+    return 0 if positive is None else int(counts.cells_CG[positive].min())
+
+
+def _mean_class_recall(n_CPG: np.ndarray) -> np.ndarray:
+    return class_recalls(n_CPG).mean(-1)
+
+
+def _mean_cell_recall(n_CPG: np.ndarray) -> np.ndarray:
+    return recalls(n_CPG).mean((-2, -1))
+
+
+_BUILT_IN = (
+    Metric(
+        "accuracy", "Accuracy", "%", "high",
+        "share of all rows that are classified correctly",
+        Average(accuracy), nothing_missing, all_rows, "acc",
+    ),
+    Metric(
+        "balanced_accuracy", "Balanced accuracy", "%", "high",
+        "mean over classes of their accuracy",
+        Average(_mean_class_recall), empty_class, smallest_class, "BA",
+    ),
+    Metric(
+        "cell_balanced_accuracy", "Cell-balanced accuracy", "%", "high",
+        "mean over (class, group) cells of their accuracy: FairViT's BA",
+        Average(_mean_cell_recall), empty_cell, smallest_cell,
+    ),
+    Metric(
+        "worst_group_accuracy", "Worst cell accuracy", "%", "high",
+        "accuracy of the worst (class, group) cell",
+        Lowest(tables.right_by_class), empty_cell_or_one_group, smallest_cell, "worst",
+    ),
+    Metric(
+        "min_group_accuracy", "Lowest group accuracy", "%", "high",
+        "accuracy of the worst group",
+        Lowest(tables.right), empty_group_or_one_group, smallest_group,
+    ),
+    Metric(
+        "eo_mean", "EO (mean)", "points", "low",
+        "equalized odds: gap in accuracy between two groups, averaged over classes and pairs",
+        Gap(tables.right_by_class, average), empty_cell_or_one_group, smallest_cell, "EO",
+    ),
+    Metric(
+        "eo_max", "EO (max)", "points", "low",
+        "the largest of those gaps",
+        Gap(tables.right_by_class, largest), empty_cell_or_one_group, smallest_cell,
+    ),
+    Metric(
+        "eo_sum", "EO (sum)", "points", "low",
+        "the sum of those gaps",
+        Gap(tables.right_by_class, total, terms=True), empty_cell_or_one_group, smallest_cell,
+    ),
+    Metric(
+        "eo_mean_range", "EO (mean of ranges)", "points", "low",
+        "mean over classes of best minus worst group: fairlearn's mean",
+        Gap(tables.right_by_class, average_range), empty_cell_or_one_group, smallest_cell,
+    ),
+    Metric(
+        "equal_opportunity", "Equal opportunity", "points", "low",
+        "largest gap in accuracy on the positive class",
+        Gap(tables.right_of_positive, largest), no_positive_rows, smallest_positive_cell, "EOpp",
+    ),
+    Metric(
+        "demographic_parity", "Demographic parity", "points", "low",
+        "largest gap in how often a class is predicted",
+        Gap(tables.predicted, largest), empty_group_or_one_group, smallest_group, "DP",
+    ),
+    Metric(
+        "accuracy_gap", "Accuracy gap", "points", "low",
+        "best minus worst group accuracy",
+        Gap(tables.right, largest), empty_group_or_one_group, smallest_group,
+    ),
+    Metric(
+        "ece", "Calibration error", "points", "low",
+        "expected calibration error of a group",
+        OfScoresByGroup(scores.calibration_error), nothing_missing, smallest_group,
+    ),
+    Metric(
+        "ece_max", "Calibration error (max)", "points", "low",
+        "largest expected calibration error of a group",
+        OfScores(scores.largest_calibration_error), empty_group, smallest_group,
+    ),
+    Metric(
+        "abcc", "Score gap (ABCC)", "points", "low",
+        "demographic-parity gap averaged over all thresholds",
+        OfScores(scores.abcc), empty_group_or_one_group, smallest_group,
+    ),
+    Metric(
+        "abpc", "Score gap (ABPC)", "area", "low",
+        "area between score densities in hundredths, 0 to 200",
+        OfScores(scores.abpc), empty_group_or_one_group, smallest_group,
+    ),
+)  # fmt: skip
+for _metric in _BUILT_IN:
+    register(_metric)
