@@ -6,6 +6,7 @@ The files of the commands are light: each imports what it works with inside its 
 
 from __future__ import annotations
 
+import signal
 import sys
 import warnings
 from typing import Any
@@ -61,9 +62,9 @@ def main() -> None:
     except ShasamError as error:
         print(f"shasam: {error}", file=sys.stderr)
         sys.exit(2)
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as error:
         print("shasam: stopped", file=sys.stderr)
-        sys.exit(130)
+        sys.exit(128 + getattr(error, "number", signal.SIGINT))
 
 
 if __name__ == "__main__":

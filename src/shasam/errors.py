@@ -47,5 +47,20 @@ class TrainingError(ShasamError):
     """Training that must not go on: a non-finite loss, a collapse, a run that is locked."""
 
 
+class BusyError(TrainingError):
+    """Another process is working on the same run."""
+
+
+class Stopped(KeyboardInterrupt):
+    """A signal asked the program to stop, and what could be saved is saved.
+
+    The command line exits with 128 + ``number``, as a shell reports a death by that signal.
+    """
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
 class ContractError(ShasamError, AssertionError):
     """A class that breaks the contract that ``shasam.testing`` checks."""

@@ -17,13 +17,14 @@ from tests.tiny_data import TinyData
 
 import shasam
 from shasam.config import resolve
-from shasam.errors import CheckpointError, DataError, InputError, TrainingError
+from shasam.errors import CheckpointError, DataError, InputError, Stopped, TrainingError
 from shasam.metrics import evaluate
 from shasam.runs.directory import RunDirectory
 from shasam.runs.execute import execute
 from shasam.runs.load import load
 from shasam.runs.predictions import read_predictions
 from shasam.runs.probe import linear_probe
+from shasam.training.interrupt import Interrupt
 from shasam.training.log import read_log
 from shasam.training.runtime import Runtime
 from shasam.training.trainer import Trainer
@@ -146,6 +147,40 @@ def test_ctrl_c_saves_and_the_run_goes_on_to_the_same_bits(tmp_path, monkeypatch
     a, b = (load_file(r.file("model.safetensors")) for r in (whole, cut))
     assert all(torch.equal(a[k], b[k]) for k in a)
     assert [e["step"] for e in read_log(cut.file("log.jsonl")) if e["event"] == "resume"] == [4]
+
+
+def test_a_signal_in_the_last_save_of_training_is_not_swallowed(tmp_path, monkeypatch):
+    spec = spec_of("ce")
+    original = Trainer._save
+
+    def signalled(self, extra):
+        original(self, extra)
+        if self.state.stage == 1:  # the only stage is over
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(Trainer, "_save", signalled)
+    with pytest.raises(Stopped) as stopped:
+        execute(spec, tmp_path, runtime=QUIET, data=TinyData())
+    assert stopped.value.number == signal.SIGTERM
+    monkeypatch.undo()
+    run = RunDirectory(tmp_path / spec.name)
+    assert not run.done
+    monkeypatch.setattr(Trainer, "_step", lambda self, run: pytest.fail("trained again"))
+    assert execute(spec, tmp_path, runtime=QUIET, data=TinyData(), resume=True).done
+
+
+def test_signals_of_one_second_are_one_wish_to_stop_and_ctrl_c_later_stops_at_once(monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr("shasam.training.interrupt.time.monotonic", lambda: now[0])
+    with pytest.raises(Stopped) as stopped, Interrupt() as stop:
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGINT):
+            os.kill(os.getpid(), number)
+        now[0] += 60
+        os.kill(os.getpid(), signal.SIGTERM)  # never counts twice
+        assert stop.asked
+        os.kill(os.getpid(), signal.SIGINT)
+        pytest.fail("the second Ctrl-C was not heard")
+    assert stopped.value.number == signal.SIGINT
 
 
 def test_a_run_does_not_go_on_with_other_data(tmp_path, monkeypatch):

@@ -4,7 +4,6 @@ import csv
 import json
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pytest
@@ -18,7 +17,6 @@ from shasam.commands.predict import predict
 from shasam.commands.sweep import sweep
 from shasam.commands.train import train
 from shasam.errors import InputError, SpecError
-from shasam.runs.directory import RunDirectory
 
 TINY = ["data.n=80", "data.holdout_per_cell=10", "data.size=32", "train.steps=4"]
 
@@ -99,29 +97,6 @@ def test_a_sweep_runs_what_is_not_done_and_skips_what_is(trained, tmp_path, capf
     shown = capfd.readouterr().out
     assert "done    balanced-" in shown and "acc" in shown
     assert len(list((tmp_path / "runs").glob("*/DONE"))) == 1
-
-
-def test_a_sweep_that_is_terminated_takes_its_runs_with_it(trained, tmp_path):
-    steps = ["data.n=80", "data.holdout_per_cell=10", "data.size=32", "train.steps=100000"]
-    base = {}
-    for entry in steps:
-        key, value = entry.split("=")
-        base[key] = int(value)
-    (tmp_path / "grid.yaml").write_text(
-        yaml.safe_dump({"profile": "smoke", "base": base, "runs": [{"method": "ce"}]})
-    )
-    command = [sys.executable, "-m", "shasam.cli", "sweep", str(tmp_path / "grid.yaml")]
-    process = subprocess.Popen([*command, "--out", str(tmp_path / "runs"), "--device", "cpu"])
-    for _ in range(600):
-        if list(tmp_path.glob("runs/*/log.jsonl")):
-            break
-        time.sleep(0.1)
-    process.terminate()
-    process.wait(timeout=60)
-    (run,) = (tmp_path / "runs").iterdir()
-    assert not RunDirectory(run).done
-    with RunDirectory(run).lock():  # nobody works on it any more
-        pass
 
 
 def test_a_comparison_shows_each_method_once_and_skips_what_is_done(trained, tmp_path, capfd):

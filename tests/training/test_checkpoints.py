@@ -31,6 +31,26 @@ def test_only_the_last_two_are_kept(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["json", "safetensors"])
+def test_the_good_checkpoint_outlives_a_damaged_newer_one(tmp_path, kind):
+    save_checkpoint(tmp_path, tensors(1), {"value": 1})
+    save_checkpoint(tmp_path, tensors(2), {"value": 2})
+    (tmp_path / f"00000002.{kind}").write_bytes(b"damaged")
+    assert load_checkpoint(tmp_path, lambda text: None).state == {"value": 1}
+    newest = save_checkpoint(tmp_path, tensors(3), {"value": 3})
+    newest.write_bytes(b"damaged too")
+    assert load_checkpoint(tmp_path, lambda text: None).state == {"value": 1}
+
+
+def test_damage_that_nobody_has_read_yet_costs_no_good_checkpoint(tmp_path):
+    for value in (1, 2, 3):
+        save_checkpoint(tmp_path, tensors(value), {"value": value})
+    (tmp_path / "00000003.safetensors").write_bytes(b"damaged while training goes on")
+    save_checkpoint(tmp_path, tensors(4), {"value": 4})
+    (tmp_path / "00000004.json").unlink()
+    assert load_checkpoint(tmp_path, lambda text: None).state == {"value": 2}
+
+
+@pytest.mark.parametrize("kind", ["json", "safetensors"])
 @pytest.mark.parametrize("how", ["cut", "flip"])
 def test_any_torn_byte_is_found_and_the_checkpoint_before_is_used(tmp_path, kind, how):
     save_checkpoint(tmp_path, tensors(1), {"value": 1})

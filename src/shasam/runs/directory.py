@@ -9,8 +9,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from filelock import lock_descriptor
+
 from shasam.config import RunSpec, read_yaml, resolve
-from shasam.errors import CheckpointError, InputError, TrainingError
+from shasam.errors import BusyError, CheckpointError, InputError
 from shasam.files import open_in_place, write_atomic
 
 
@@ -69,12 +71,12 @@ class RunDirectory:
         return resolve(read_yaml(self.file("spec.yaml")))
 
     @contextmanager
-    def lock(self) -> Iterator[None]:
+    def lock(self, name: str = ".lock") -> Iterator[None]:
         """Keep other processes out; the system lets go of the lock when the process dies."""
-        handle = open_in_place(self.file(".lock"), os.O_RDWR | os.O_CREAT)
+        handle = open_in_place(self.file(name), os.O_RDWR | os.O_CREAT)
         try:
-            if not _try_lock(handle):
-                raise TrainingError(
+            if not lock_descriptor(handle, blocking=False):
+                raise BusyError(
                     f"another process is working on {self.path}; wait for it, or train with "
                     "another seed or --out"
                 )
@@ -82,20 +84,14 @@ class RunDirectory:
         finally:
             os.close(handle)
 
+    @contextmanager
+    def claim(self) -> Iterator[None]:
+        """What a sweep holds while it carries out a run, from before the run starts to its end.
 
-def _try_lock(handle: int) -> bool:
-    try:
-        import fcntl
-    except ModuleNotFoundError:  # Windows
-        import msvcrt
-
-        try:
-            msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined]
-        except OSError:
-            return False
-        return True
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True
+        The run itself takes the lock. A claim is refused while another sweep has claimed the run,
+        and while any process has its lock.
+        """
+        with self.lock(".claim"):
+            with self.lock():
+                pass
+            yield

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 import sys
+from contextlib import suppress
 from datetime import datetime, timezone
 from importlib.metadata import version
 from pathlib import Path
@@ -13,7 +14,7 @@ from lightning_fabric import Fabric
 
 import shasam
 from shasam.config import RunSpec
-from shasam.errors import DataError, TrainingError
+from shasam.errors import DataError, Stopped, TrainingError
 from shasam.files import remove_leftovers
 from shasam.methods.base import Method
 from shasam.runs.build import build_method
@@ -54,7 +55,10 @@ def execute(
     if data is None:
         data = _open_data(spec, progress)
     if not first:
-        _train(spec, run, data, fabric, runtime, resume, progress, RunLog(None))
+        # the first process says how the run ended; if another exited with a code of its own, the
+        # launcher would kill the first one in the middle of its save
+        with suppress(Stopped):
+            _train(spec, run, data, fabric, runtime, resume, progress, RunLog(None))
         return run
     run.make()
     with run.lock():

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
 from shasam.config import RunSpec
+from shasam.errors import BusyError
 from shasam.files import open_in_place, write_atomic
 from shasam.metrics import catalogue
 from shasam.runs.directory import RunDirectory
+from shasam.training.interrupt import Interrupt
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,17 @@ def says(outcome: Outcome) -> str:
     return line + (f"  {outcome.seconds:.0f} s" if outcome.status == "done" else "")
 
 
+@dataclass(frozen=True)
+class _Running:
+    """A run under way: its process, and what keeps other sweeps from it."""
+
+    spec: RunSpec
+    run: RunDirectory
+    process: subprocess.Popen[bytes]
+    claim: ExitStack
+    began: float
+
+
 def sweep(
     specs: list[RunSpec],
     out: Path,
@@ -50,48 +62,98 @@ def sweep(
     threads: int | None = None,
     device: str = "auto",
     tell: Callable[[Outcome], None] = lambda outcome: None,
+    say: Callable[[str], None] = print,
 ) -> list[Outcome]:
-    """Run all specifications, ``jobs`` at a time; an unfinished run goes on from its checkpoint."""
-    outcomes = []
+    """Run all specifications, ``jobs`` at a time; an unfinished run goes on from its checkpoint.
+
+    Several sweeps may work in one ``out``: each takes what no other has begun, and waits at the end
+    for what others have under way. Ctrl-C and SIGTERM let every run save a checkpoint first.
+    """
+    outcomes: list[Outcome] = []
+
+    def ended(outcome: Outcome) -> None:
+        outcomes.append(outcome)
+        tell(outcome)
+
     waiting = list(specs)
-    running: list[tuple[RunSpec, subprocess.Popen[bytes], float]] = []
+    running: list[_Running] = []
+    told = False
     threads = threads or max(1, (os.cpu_count() or 1) // jobs)
     environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
-    # a sweep that is told to end must not leave its runs behind
-    in_main = threading.current_thread() is threading.main_thread()
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler) if in_main else None
-    try:
-        while waiting or running:
-            while waiting and len(running) < jobs:
-                spec = waiting.pop(0)
-                run = RunDirectory(out / spec.name)
-                if run.done:
-                    outcomes.append(Outcome(spec, run.path, "skipped", 0.0))
-                    tell(outcomes[-1])
-                    continue
-                running.append((spec, _start(spec, run, device, environment), time.monotonic()))
-            for entry in list(running):
-                spec, process, began = entry
-                if process.poll() is None:
-                    continue
-                running.remove(entry)
-                path = out / spec.name
-                failed = process.returncode != 0
-                message = _last_line(path / "output.txt") if failed else ""
-                status = "failed" if failed else "done"
-                seconds = time.monotonic() - began
-                outcomes.append(Outcome(spec, path, status, seconds, message))
-                tell(outcomes[-1])
-            time.sleep(0.1)
-    finally:
-        # an interrupted sweep lets its runs save a checkpoint before it leaves
-        for _, process, _ in running:
-            process.terminate()
-        for _, process, _ in running:
-            process.wait()
-        if in_main:
-            signal.signal(signal.SIGTERM, before)
+    with Interrupt() as stop:
+        try:
+            while (waiting or running) and not stop.asked:
+                for spec in list(waiting):
+                    run = RunDirectory(out / spec.name)
+                    if run.done:
+                        waiting.remove(spec)
+                        ended(Outcome(spec, run.path, "skipped", 0.0))
+                    elif len(running) < jobs:
+                        begun = _begin(spec, run, device, environment)
+                        if begun is not None:
+                            waiting.remove(spec)
+                            running.append(begun)
+                for entry in [entry for entry in running if entry.process.poll() is not None]:
+                    running.remove(entry)
+                    entry.claim.close()
+                    outcome = _outcome(entry)
+                    if outcome is None:
+                        waiting.append(entry.spec)
+                    else:
+                        ended(outcome)
+                if waiting and not running and not told:
+                    told = True
+                    say(f"other processes are at work on {len(waiting)} of the runs; waiting")
+                time.sleep(0.1 if running else 0.5)
+            if running:
+                _end(running, say)
+        finally:
+            for entry in running:  # only where a second Ctrl-C, or an error, left some alive
+                entry.process.kill()
+                entry.process.wait()
+                entry.claim.close()
     return outcomes
+
+
+def _begin(
+    spec: RunSpec, run: RunDirectory, device: str, environment: dict[str, str]
+) -> _Running | None:
+    """Start a run, or None where another process is at it or has just finished it."""
+    if not run.path.is_dir():
+        run.make()
+    with ExitStack() as claim:
+        try:
+            claim.enter_context(run.claim())
+        except BusyError:
+            return None
+        if run.done:
+            return None
+        process = _start(spec, run, device, environment)
+        return _Running(spec, run, process, claim.pop_all(), time.monotonic())
+
+
+def _outcome(entry: _Running) -> Outcome | None:
+    """How a run ended; None where it gave way to a process that had taken its lock first."""
+    path, seconds = entry.run.path, time.monotonic() - entry.began
+    if entry.process.returncode == 0:
+        return Outcome(entry.spec, path, "done", seconds)
+    try:
+        with entry.run.lock():
+            pass
+    except BusyError:
+        return None
+    return Outcome(entry.spec, path, "failed", seconds, _last_line(path / "output.txt"))
+
+
+def _end(running: list[_Running], say: Callable[[str], None]) -> None:
+    """Ask every run to stop, and wait until each has saved its checkpoint."""
+    say(f"stopping: {len(running)} runs save a checkpoint; the same command continues them")
+    for entry in running:
+        entry.process.terminate()
+    for entry in list(running):
+        entry.process.wait()
+        running.remove(entry)
+        entry.claim.close()
 
 
 def _start(

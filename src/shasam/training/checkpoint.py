@@ -1,4 +1,4 @@
-"""Checkpoints: tensors in safetensors, the rest in JSON, hashed, atomic, the last two kept.
+"""Checkpoints: tensors in safetensors, the rest in JSON, hashed, atomic, two of them kept.
 
 ``<number>.safetensors`` is written first, then ``<number>.json`` with the sha256 of both. A
 checkpoint exists only if both files are there and both hashes are right.
@@ -23,7 +23,6 @@ from shasam.errors import CheckpointError, FileError
 from shasam.files import make_folder, read_bytes, write_atomic
 
 _NAME = re.compile(r"^(\d{8})\.json$")
-KEEP = 2
 MAX_BYTES = 64 << 30  # of the tensors of one checkpoint
 
 
@@ -55,7 +54,7 @@ def to_bytes(tensors: dict[str, Tensor]) -> bytes:
 
 
 def save_checkpoint(folder: Path, tensors: dict[str, Tensor], state: dict[str, Any]) -> Path:
-    """Write the next checkpoint, then delete all but the last two."""
+    """Write the next checkpoint; beside it stays the newest older one whose hashes are right."""
     try:
         make_folder(folder, within=folder.parent)
         numbers = _numbers(folder)
@@ -65,16 +64,31 @@ def save_checkpoint(folder: Path, tensors: dict[str, Tensor], state: dict[str, A
         text = json.dumps({**body, "sha256": _digest(body)}, indent=1).encode()
         write_atomic(folder / f"{number:08d}.safetensors", content, within=folder.parent)
         write_atomic(folder / f"{number:08d}.json", text, within=folder.parent)
-        for old in numbers[: -(KEEP - 1)]:
-            # the JSON goes first: half a checkpoint is no checkpoint
-            (folder / f"{old:08d}.json").unlink(missing_ok=True)
-            (folder / f"{old:08d}.safetensors").unlink(missing_ok=True)
+        _delete_old(folder, numbers)
     except (OSError, FileError) as error:
         raise CheckpointError(
             f"the checkpoint could not be written ({error}); "
             "free space or choose another --out, then continue with --resume"
         ) from error
     return folder / f"{number:08d}.json"
+
+
+def _delete_old(folder: Path, numbers: list[int]) -> None:
+    """Delete all of these but the newest that is good; none where none is good.
+
+    The new checkpoint may still be damaged on the disk, and a damaged one in between must not count
+    as the one to fall back on. So each is read again before an older one is given up.
+    """
+    for place in reversed(range(len(numbers))):
+        try:
+            _read_verified(folder / f"{numbers[place]:08d}.json")
+        except CheckpointError:
+            continue
+        for old in numbers[:place] + numbers[place + 1 :]:
+            # the JSON goes first: half a checkpoint is no checkpoint
+            (folder / f"{old:08d}.json").unlink(missing_ok=True)
+            (folder / f"{old:08d}.safetensors").unlink(missing_ok=True)
+        return
 
 
 def load_checkpoint(folder: Path, say: Callable[[str], None]) -> Checkpoint | None:
@@ -95,6 +109,15 @@ def load_checkpoint(folder: Path, say: Callable[[str], None]) -> Checkpoint | No
 
 def read_checkpoint(path: Path) -> Checkpoint:
     """Read one checkpoint and check both hashes before anything of it is used."""
+    body, content = _read_verified(path)
+    try:
+        return Checkpoint(load(content), body["state"])
+    except SafetensorError as error:
+        raise CheckpointError(f"checkpoint {path.stem} is unreadable ({error})") from error
+
+
+def _read_verified(path: Path) -> tuple[dict[str, Any], bytes]:
+    """The JSON and the tensors' bytes of a checkpoint whose two hashes are right."""
     try:
         root = path.parent.parent
         body = json.loads(read_bytes(path, within=root))
@@ -105,10 +128,7 @@ def read_checkpoint(path: Path) -> Checkpoint:
         raise CheckpointError(f"checkpoint {path.stem} is damaged (its JSON fails its checksum)")
     if hashlib.sha256(content).hexdigest() != body["tensors_sha256"]:
         raise CheckpointError(f"checkpoint {path.stem} is damaged (its weights fail the checksum)")
-    try:
-        return Checkpoint(load(content), body["state"])
-    except SafetensorError as error:
-        raise CheckpointError(f"checkpoint {path.stem} is unreadable ({error})") from error
+    return body, content
 
 
 def _digest(body: dict[str, Any]) -> str:

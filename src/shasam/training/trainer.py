@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NoReturn, cast
 
 import torch
 from lightning_fabric import Fabric
@@ -139,6 +139,8 @@ class Trainer:
                 self.state.stage += 1
                 self.state.step = 0
                 self._save({})
+                if self._anybody(stop.asked):
+                    self._leave(f"after stage {stages[self.state.stage - 1].name}", stop)
         self.progress.stop()
         set_eval(self.method)
         return self.state
@@ -175,10 +177,7 @@ class Trainer:
                 clock = time.perf_counter()
             if self._anybody(stop.asked):
                 self._save(self._tensors(run))
-                self.progress.stop()
-                where = f"step {done} of stage {stage.name}"
-                self.progress.say(f"stopped at {where}; continue with --resume", "yellow")
-                raise KeyboardInterrupt
+                self._leave(f"at step {done} of stage {stage.name}", stop)
             due = time.monotonic() - self._saved_at >= self.runtime.checkpoint_seconds
             if due and done < run.total:  # the end of a stage is saved by fit
                 self._save(self._tensors(run))
@@ -496,6 +495,11 @@ class Trainer:
         tensors.update(extra)
         state = {**vars(self.state), "log_bytes": self.log.size()}
         save_checkpoint(self._folder, tensors, state)
+
+    def _leave(self, where: str, stop: Interrupt) -> NoReturn:
+        self.progress.stop()
+        self.progress.say(f"stopped {where}; continue with --resume", "yellow")
+        raise stop.reason()
 
     def _restore(self, checkpoint: Checkpoint) -> None:
         state = dict(checkpoint.state)

@@ -1,0 +1,172 @@
+"""Sweeps under signals, and several sweeps in one folder: real processes, real locks."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+
+from shasam.config import resolve
+from shasam.runs import sweep as sweeps
+from shasam.runs.directory import RunDirectory
+from shasam.training.checkpoint import load_checkpoint
+
+LONG = {
+    "profile": "smoke",
+    "base": {
+        "method": "ce",
+        "data": {"n": 80, "holdout_per_cell": 10, "size": 32},
+        "train": {"steps": 100000},
+    },
+}
+
+
+def wait_for(happened, seconds=120):
+    deadline = time.monotonic() + seconds
+    while not happened():
+        assert time.monotonic() < deadline, "nothing happened"
+        time.sleep(0.05)
+
+
+def training(log: Path) -> bool:
+    """A run that has finished an epoch: it is in the middle of its steps."""
+    return log.exists() and '"epoch"' in log.read_text()
+
+
+def start_sweep(folder: Path, grid: dict, *more: str) -> subprocess.Popen[bytes]:
+    (folder / "grid.yaml").write_text(yaml.safe_dump(grid))
+    command = [sys.executable, "-m", "shasam.cli", "sweep", str(folder / "grid.yaml")]
+    command += ["--out", str(folder / "runs"), "--device", "cpu", *more]
+    return subprocess.Popen(command, start_new_session=True, stdout=subprocess.PIPE)
+
+
+def check_signals(folder: Path, runs: int, signals: list[int], send=os.killpg) -> None:
+    """Signals to the whole process group, as a terminal sends them: each run saves once."""
+    grid = {**LONG, "grid": {"seed": list(range(runs))}}
+    process = start_sweep(folder, grid, "--jobs", str(runs), "--threads", "1")
+    try:
+        wait_for(lambda: sum(map(training, folder.glob("runs/*/log.jsonl"))) == runs)
+        for number in signals:
+            send(process.pid, number)
+        assert process.wait(timeout=120) == 128 + signals[0]
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+    for path in (folder / "runs").iterdir():
+        run = RunDirectory(path)
+        assert not run.done
+        with run.lock(), run.lock(".claim"):  # nobody is left at work
+            pass
+        saved = load_checkpoint(run.file("checkpoints"), pytest.fail).state["step"]
+        said = run.file("output.txt").read_text()
+        assert (
+            said.count(f"stopped at step {saved} of stage learn") == 1 and "Traceback" not in said
+        )
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("SHASAM_CACHE", str(tmp_path / "cache"))
+
+
+def test_ctrl_c_on_a_sweep_saves_every_run_once(tmp_path, cache):
+    check_signals(tmp_path, 1, [signal.SIGINT])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "signals",
+    [
+        [signal.SIGINT],
+        [signal.SIGINT, signal.SIGTERM],
+        [signal.SIGTERM],
+        [signal.SIGTERM, signal.SIGTERM, signal.SIGINT],
+    ],
+)
+def test_several_signals_to_the_group_save_every_run_once(tmp_path, cache, signals):
+    check_signals(tmp_path, 2, signals)
+
+
+@pytest.mark.slow
+def test_a_sweep_that_is_terminated_alone_takes_its_runs_with_it(tmp_path, cache):
+    check_signals(tmp_path, 2, [signal.SIGTERM], send=os.kill)
+
+
+# a run without torch: it takes the lock as a run does, works, prints, and is done
+CHILD = """
+import fcntl, pathlib, sys, time
+run, name = pathlib.Path(sys.argv[1]), sys.argv[2]
+lock = open(run / ".lock", "a")
+fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+print("worked for", name, flush=True)
+time.sleep(0.3)
+with open(run / "worked", "a") as file:
+    file.write(name + chr(10))
+(run / "DONE").touch()
+"""
+
+
+def test_two_sweeps_in_one_folder_share_the_runs(tmp_path, monkeypatch):
+    def start(spec, run, device, environment):
+        with open(run.file("output.txt"), "wb") as output:
+            command = [sys.executable, "-c", CHILD, str(run.path), device]
+            return subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
+
+    monkeypatch.setattr(sweeps, "_start", start)
+    specs = [resolve({"method": "ce", "seed": seed}, profile="smoke") for seed in range(6)]
+    found: dict[str, list[sweeps.Outcome]] = {}
+
+    def work(name: str) -> None:
+        found[name] = sweeps.sweep(specs, tmp_path, jobs=2, device=name, say=lambda text: None)
+
+    threads = [threading.Thread(target=work, args=(name,)) for name in ("one", "two")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for name in ("one", "two"):
+        assert {o.spec.seed for o in found[name]} == set(range(6))
+        assert {o.status for o in found[name]} == {"done", "skipped"}
+    done = [o for outcomes in found.values() for o in outcomes if o.status == "done"]
+    assert len(done) == 6  # every run was carried out by one of them, and once
+    for spec in specs:
+        worked = (tmp_path / spec.name / "worked").read_text().split()
+        assert len(worked) == 1
+        assert (tmp_path / spec.name / "output.txt").read_text() == f"worked for {worked[0]}\n"
+
+
+def test_a_run_that_is_being_trained_by_hand_is_waited_for(tmp_path, monkeypatch):
+    spec = resolve({"method": "ce"}, profile="smoke")
+    run = RunDirectory(tmp_path / spec.name)
+    run.make()
+    monkeypatch.setattr(sweeps, "_start", lambda *args: pytest.fail("started a second process"))
+    said: list[str] = []
+
+    def finish(text: str) -> None:
+        said.append(text)
+        run.file("DONE").touch()
+
+    with run.lock():
+        outcomes = sweeps.sweep([spec], tmp_path, say=finish)
+    assert [o.status for o in outcomes] == ["skipped"]
+    assert said == ["other processes are at work on 1 of the runs; waiting"]
+
+
+@pytest.mark.slow
+def test_two_real_sweeps_finish_a_grid_together(tmp_path, cache):
+    base = {**LONG["base"], "train": {"steps": 30}}
+    grid = {"profile": "smoke", "base": base, "grid": {"seed": [0, 1, 2, 3]}}
+    both = [start_sweep(tmp_path, grid, "--threads", "1") for _ in range(2)]
+    shown = [process.communicate(timeout=300)[0].decode() for process in both]
+    assert [process.returncode for process in both] == [0, 0]
+    assert sum(text.count("done    ce-") for text in shown) == 4
+    assert sum(text.count("skipped ce-") for text in shown) == 4
+    assert not any("failed" in text for text in shown)
