@@ -8,7 +8,7 @@ export PYTHONUNBUFFERED = 1
 .DEFAULT_GOAL := help
 
 help:
-	@echo "make demo       the main job, start to end"
+	@echo "make demo       cross-entropy and SHaSaM on the same drawn faces: the gap before and after"
 	@echo "make test       the tests (fast tier)"
 	@echo "make test-all   the tests with the slow tier"
 	@echo "make test-pythons  wheel and sdist in clean environments, on every Python found (TORCH=1: torch everywhere)"
@@ -31,7 +31,7 @@ install: $(VENV)/.installed-torch,jpeg,test
 
 demo: $(VENV)/.installed-torch,jpeg
 	$(BIN)/shasam mine --scene all --out demo/scenes
-	$(BIN)/shasam train --out demo --resume
+	$(BIN)/shasam compare --methods ce,shasam --seeds 1 --jobs 2 --out demo/runs --page demo/comparison.html
 
 # Two test processes of one thread each: with more threads than cores they stand in each other's way.
 test test-all: export OMP_NUM_THREADS = 1

@@ -34,7 +34,19 @@ predictions of any model.
 `shasam COMMAND --help` explains a command.
 """
 # in the order of the work
-COMMANDS = (data, train, evaluate, predict, compare, sweep, methods, mine, audit, report, records)
+COMMANDS: tuple[Any, ...] = (
+    data,
+    train,
+    evaluate,
+    predict,
+    compare,
+    sweep,
+    methods,
+    mine,
+    audit,
+    report,
+    records,
+)
 
 app = App(name="shasam", version=shasam.__version__, help=HELP)
 for _place, _command in enumerate(COMMANDS):

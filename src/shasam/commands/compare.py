@@ -145,7 +145,7 @@ def compare(
     for row in rows:
         quality.add_row(row.method, *(plain(row.cells[m], "±") for m in shown))
         cost.add_row(row.method, str(row.seeds), *(row.cost.words() if row.cost else ()))
-    wide = Console(width=max(console.width, 110))  # a number that is cut off is worse than a wrap
+    wide = Console(width=max(console.width, 132))  # a number that is cut off is worse than a wrap
     wide.print(quality)
     wide.print(cost)
     text = page.with_suffix(".md")

@@ -24,6 +24,7 @@ from shasam.metrics import (
     values,
 )
 from shasam.report import figures
+from shasam.report.before_after import before_after, gaps
 from shasam.report.figures import Point
 from shasam.report.published import Published, published
 from shasam.report.run import Run
@@ -173,6 +174,7 @@ def _setting(
             )
         )
     baseline, against = _against(by_method, draws, seed)
+    told = before_after(baseline, by_method) if _is_plain(baseline) else []
     return {
         "id": key,
         "name": name,
@@ -199,7 +201,9 @@ def _setting(
             }
             for e in entries
         ],
-        "verdict": _verdict(name, by_method, against),
+        "verdict": [*told, *against[:3]] if told else _verdict(name, by_method, against),
+        "gaps": gaps(by_method),
+        "groups": entries[0].groups,
     }
 
 
@@ -242,8 +246,7 @@ def _against(by_method: dict[str, list[Entry]], draws: int, seed: int) -> tuple[
     names = list(by_method)
     if len(names) < 2:
         return "", []
-    plain = (name for name in names if name.split(" (")[0].lower() in (BASELINE, "cross-entropy"))
-    base = min(plain, default=names[0])
+    base = min(filter(_is_plain, names), default=names[0])
     lines = []
     for name in names:
         if name == base:
@@ -252,6 +255,11 @@ def _against(by_method: dict[str, list[Entry]], draws: int, seed: int) -> tuple[
         if line:
             lines.append(line)
     return base, lines
+
+
+def _is_plain(method: str) -> bool:
+    """Whether it is cross-entropy, the method that does nothing about the groups."""
+    return method.split(" (")[0].lower() in (BASELINE, "cross-entropy")
 
 
 def _paired(
