@@ -1,0 +1,77 @@
+"""pyproject.toml, constraints.txt, the changelog and the code agree."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+import shasam
+from shasam.extras import MODULES
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+ROOT = Path(__file__).parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+PYTHONS = ["3.10", "3.11", "3.12", "3.13"]
+TESTED = ("torch", "jpeg", "test", "lint")  # extras that make test and make lint install
+
+
+def applies(requirement: Requirement, python: str) -> bool:
+    return requirement.marker is None or requirement.marker.evaluate({"python_version": python})
+
+
+def declared(python: str) -> list[Requirement]:
+    texts = [*PROJECT["dependencies"]]
+    for extra in TESTED:
+        texts += PROJECT["optional-dependencies"][extra]
+    return [r for r in map(Requirement, texts) if applies(r, python) and r.name != "shasam"]
+
+
+def pinned(python: str) -> dict[str, str]:
+    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    pins: dict[str, str] = {}
+    for line in lines:
+        if not line or line.startswith("#"):
+            continue
+        requirement = Requirement(line)
+        if applies(requirement, python):
+            (specifier,) = requirement.specifier
+            assert specifier.operator == "==", line
+            assert canonicalize_name(requirement.name) not in pins, f"{line} is pinned twice"
+            pins[canonicalize_name(requirement.name)] = specifier.version
+    return pins
+
+
+@pytest.mark.parametrize("python", PYTHONS)
+def test_every_dependency_is_pinned_once_within_its_declared_range(python):
+    pins = pinned(python)
+    for requirement in declared(python):
+        version = pins.get(canonicalize_name(requirement.name))
+        assert version is not None, f"{requirement.name} is not in constraints.txt"
+        assert requirement.specifier.contains(version), f"{requirement} does not allow {version}"
+
+
+@pytest.mark.parametrize("python", PYTHONS)
+def test_every_python_that_can_be_installed_on_is_advertised(python):
+    assert f"Programming Language :: Python :: {python}" in PROJECT["classifiers"]
+    assert python in Requirement(f"x{PROJECT['requires-python']}").specifier
+
+
+def test_the_core_has_no_torch_and_the_extra_has_the_modules_that_need_names():
+    names = {Requirement(text).name for text in PROJECT["optional-dependencies"]["torch"]}
+    assert names == {module.replace("_", "-") for module in MODULES["torch"]}
+    assert not names & {Requirement(text).name for text in PROJECT["dependencies"]}
+
+
+def test_the_version_stands_once_and_the_changelog_begins_with_it():
+    assert PROJECT["dynamic"] == ["version"] and "version" not in PROJECT
+    log = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    first = next(line for line in log.splitlines() if line.startswith("## "))
+    assert first.split()[1] == shasam.__version__
