@@ -5,11 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from tests.methods import oracles as o
+from tests.methods.shasam_oracles import shasam_mined, shasam_oracle
 
 from shasam.methods.fdvae import FDVAE
+from shasam.methods.shasam import LiteralConfig, LogDetConfig, ShasamConfig
 
 TWO_STAGE = {"oracle_logits": o.two_stage_logits}
 PLAIN = {"oracle_logits": o.plain_logits}
+SHASAM = {"oracle": shasam_oracle, "oracle_mined": shasam_mined, **TWO_STAGE}
 
 CASES: dict[str, dict[str, Any]] = {
     "ce": {"oracle": o.ce_oracle, **PLAIN},
@@ -31,4 +34,8 @@ CASES: dict[str, dict[str, Any]] = {
         "oracle_logits": o.fdvae_logits,
         "config": FDVAE.Config(block=4, hidden=24),
     },
+    # other values than the defaults, so that a setting that is ignored is found out
+    "shasam": {**SHASAM, "config": ShasamConfig(weight=0.7, companion=0.6, temperature=0.5)},
+    "shasam-ld": {**SHASAM, "config": LogDetConfig(companion=0.6)},
+    "shasam-literal": {**SHASAM, "config": LiteralConfig(weight=0.7)},
 }

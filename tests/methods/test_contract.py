@@ -13,23 +13,39 @@ from shasam.registry import lookup, names
 from shasam.testing import check_method
 
 
+def test_every_registered_method_has_a_case() -> None:
+    assert set(CASES) == set(names("method"))
+
+
+LONG = ("fdvae", "shasam-ld", "shasam-literal")  # to learn by heart: see the slow tests below
+
+
 @pytest.mark.parametrize("name", sorted(CASES))
 def test_method_keeps_the_contract(name: str) -> None:
-    by_heart = name != "fdvae"  # its VAE needs minutes: see the slow test below
+    by_heart = name not in LONG
     report = check_method(lookup("method", name), overfit=by_heart, **CASES[name])
     assert {"objective", "saved and loaded", "predictions"} <= set(report.checked)
     assert ("overfits" in report.checked) == by_heart
 
 
 @pytest.mark.slow
-def test_fdvae_learns_64_images_by_heart() -> None:
-    report = check_method(lookup("method", "fdvae"), overfit_steps=600, **CASES["fdvae"])
+@pytest.mark.parametrize("name", LONG)
+def test_slow_methods_learn_the_images_by_heart(name: str) -> None:
+    steps = 600 if name == "fdvae" else 40
+    report = check_method(lookup("method", name), overfit_steps=steps, **CASES[name])
     assert "overfits" in report.checked
+
+
+@pytest.mark.parametrize("name", ["shasam", "shasam-ld", "shasam-literal"])
+def test_mined_batches_are_checked_and_nothing_is_asked_but_the_class(name: str) -> None:
+    report = check_method(lookup("method", name), overfit=False)
+    assert "mined batches" in report.checked
 
 
 def test_every_method_of_the_paper_is_registered() -> None:
     wanted = "ce balanced grl lnl fdvae mfd supcon fscl fscl+ tadet tadet-mmd fairvit reweight"
-    assert {*wanted.split(), "groupdro", "posthoc"} <= set(names("method"))
+    more = "groupdro posthoc shasam shasam-ld shasam-literal"
+    assert {*wanted.split(), *more.split()} <= set(names("method"))
 
 
 QUICK = ("fscl+", "groupdro", "posthoc", "tadet")  # the others in the slow tier

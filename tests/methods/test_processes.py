@@ -12,7 +12,7 @@ from tests.methods.cases import CASES
 
 ROOT = Path(__file__).parents[2]
 FAST = ("ce", "fairvit", "fscl+", "shasam")  # cut batches, own gradients, pairs of rows, mining
-REST = tuple(n for n in (*sorted(CASES), "shasam-ld") if n not in FAST)
+REST = tuple(n for n in sorted(CASES) if n not in FAST)
 
 
 def differences(names: tuple[str, ...], folder: Path) -> dict[str, float]:

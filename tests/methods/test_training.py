@@ -20,8 +20,14 @@ from shasam.training.spec import StageSpec, TrainSpec
 from shasam.training.trainer import Trainer
 
 DATA = TinyData(train=64, held=16, size=32)
+MINED = TinyData(train=320, held=16, size=32)  # a fifth of it is mined at a time
 VIT = ("tadet", "tadet-mmd", "fairvit")
-RUNS = [(n, n in VIT) for n in sorted(CASES)] + [(n, True) for n in ("ce", "grl", "supcon", "fscl")]
+SLOW = ("shasam-ld", "shasam-literal")
+RUNS = [
+    pytest.param(n, n in VIT, marks=pytest.mark.slow) if n in SLOW else (n, n in VIT)
+    for n in sorted(CASES)
+]
+RUNS += [(n, True) for n in ("ce", "grl", "supcon", "fscl")]
 
 
 class Cut(RuntimeError):
@@ -37,14 +43,15 @@ def build(name: str, vit: bool) -> Method:
 
 
 def trainer(method: Method, directory: Path | None = None, precision: str = "32-true") -> Trainer:
+    mines = any(stage.sampling == "mined" for stage in method.stages())
     spec = TrainSpec(
-        learn=StageSpec(steps=3, batch_views=16),
+        learn=StageSpec(steps=3, batch_views=24 if mines else 16),
         classify=StageSpec(steps=3, batch_views=16),
         precision=precision,
     )
     return Trainer(
         method,
-        DATA,
+        MINED if mines else DATA,
         spec,
         seed=5,
         image_size=32,

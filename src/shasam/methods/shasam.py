@@ -36,8 +36,9 @@ class ShasamConfig(TwoStageConfig):
     positive_form: Literal["set", "each"] = "set"
     ridge: float = 0.5  # λ of LogDetCMI
     attraction: float = 0.0  # μ of LogDetCMI's companion -I(A; P)
-    weight: float = Field(1.0, ge=0)  # of the set objective
-    companion: float = Field(1.0, ge=0)  # of cross-entropy on the same cell-balanced batch
+    # of the set objective, and of cross-entropy on the same cell-balanced batch
+    weight: float = Field(1.0, ge=0, json_schema_extra={"weight": None})
+    companion: float = Field(1.0, ge=0, json_schema_extra={"weight": None})
     mining: MiningConfig = MiningConfig()
     stage2_sampling: Literal["natural", "balanced"] = "balanced"
 
@@ -136,7 +137,8 @@ class LogDetConfig(ShasamConfig):
 
     objective: Literal["flcmi", "logdetcmi"] = "logdetcmi"
     attraction: float = 1.0
-    weight: float = 10.0  # the loss is a mean over views and small: times 10 as in SCoRe
+    # the loss is a mean over views and small: times 10 as in SCoRe
+    weight: float = Field(10.0, ge=0, json_schema_extra={"weight": None})
 
 
 @register("shasam-ld", kind="method")
@@ -152,7 +154,7 @@ class LiteralConfig(ShasamConfig):
 
     smooth: Literal["lse", "none"] = "none"
     represented: Literal["anchors", "target", "batch"] = "batch"
-    companion: float = 0.0
+    companion: float = Field(0.0, ge=0, json_schema_extra={"weight": None})
     mining: MiningConfig = MiningConfig(
         anchors="logdet",
         positives="flcg",

@@ -20,14 +20,23 @@ import torch.nn.functional as F
 from safetensors.torch import load, save
 from torch import Tensor, nn
 
-from shasam.errors import ContractError
+from shasam.errors import ContractError, DataError
 from shasam.methods.base import Method, MethodConfig
 from shasam.testing.lab import Lab, optimizers, take_steps, yields
+from shasam.testing.mined import PickOracle, check_mined
 from shasam.training.modes import check_groups, set_modes
 from shasam.types import Batch, Losses
 
 # what a broken method may raise by accident
-_BROKEN = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
+_BROKEN = (
+    ArithmeticError,
+    AttributeError,
+    DataError,
+    LookupError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+)
 
 
 @dataclass(frozen=True)
@@ -62,6 +71,7 @@ def check_method(
     groups: int = 2,
     oracle: Oracle | None = None,
     oracle_logits: LogitsOracle | None = None,
+    oracle_mined: PickOracle | None = None,
     overfit: bool = True,
     overfit_steps: int = 40,
 ) -> MethodReport:
@@ -69,14 +79,20 @@ def check_method(
 
     Parameters: ``config`` (default: the method's own defaults), ``encoder`` makes an encoder for
     images of 32 px (default: a small ResNet-18, or ViT for methods that refuse it), ``oracle``
-    and ``oracle_logits`` naive versions of its losses and of its scores, ``overfit`` whether to
-    train until about 64 images are known by heart, ``overfit_steps`` on each but the last stage.
+    and ``oracle_logits`` naive versions of its losses and of its scores, ``oracle_mined`` of what
+    it mines, ``overfit`` whether to train until all images (about 64, or 320 where a method mines)
+    are known by heart, ``overfit_steps`` on each but the last stage.
     """
-    lab = Lab(method, config if config is not None else method.Config(), encoder, classes, groups)
+    chosen = config if config is not None else method.Config()
+    try:
+        lab = Lab(method, chosen, encoder, classes, groups)
+    except _BROKEN as error:
+        raise ContractError(f"{method.__name__}: it cannot be built: {error!r}") from error
     checks: dict[str, Callable[[], str | None]] = {
         "description": lambda: _description(lab),
         "parameter groups": lambda: _partition(lab),
         "steps move their own group": lambda: _movement(lab),
+        "mined batches": lambda: check_mined(lab, oracle_mined),
         "objective": lambda: _objective(lab, oracle),
         "loss parts are alive": lambda: _parts(lab),
         "weights of 0 give cross-entropy": lambda: _plain(lab),
@@ -94,14 +110,7 @@ def check_method(
             reason = check()
         except ContractError as error:
             raise ContractError(f"{method.__name__}: {name}: {error}") from error
-        except (
-            ArithmeticError,
-            AttributeError,
-            LookupError,
-            RuntimeError,
-            TypeError,
-            ValueError,
-        ) as error:
+        except _BROKEN as error:
             raise ContractError(f"{method.__name__}: {name}: it raised {error!r}") from error
         if reason is None:
             checked.append(name)
@@ -224,7 +233,7 @@ def _parts(lab: Lab) -> str | None:
         # the largest change of a parameter, against how far that parameter has moved
         change = max(
             float((full[k] - without[k]).norm() / (full[k] - start[k]).norm().clamp(min=1e-12))
-            for k in full
+            for k in full.keys() & without.keys()
         )
         if change < 1e-6:
             raise ContractError(f"{name} = {getattr(lab.config, name)} trains as {name} = 0 does")
