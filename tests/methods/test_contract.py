@@ -36,7 +36,9 @@ def test_slow_methods_learn_the_images_by_heart(name: str) -> None:
     assert "overfits" in report.checked
 
 
-@pytest.mark.parametrize("name", ["shasam", "shasam-ld", "shasam-literal"])
+@pytest.mark.parametrize(
+    "name", ["shasam", *(pytest.param(n, marks=pytest.mark.slow) for n in LONG[1:])]
+)
 def test_mined_batches_are_checked_and_nothing_is_asked_but_the_class(name: str) -> None:
     report = check_method(lookup("method", name), overfit=False)
     assert "mined batches" in report.checked

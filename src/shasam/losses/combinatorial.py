@@ -63,7 +63,10 @@ def flcmi_terms(
         # The minimum stays hard: a smooth one rewards scattering the anchors, down to collapse.
         overlap_R = torch.minimum(a_R, n_R)
         if represented == "anchors":
-            overlap_R = n_R  # an anchor is as similar to itself as can be: min(a_i, n_i) = n_i
+            # With hard maxima min(a_i, n_i) = n_i here, because a_i = S_ii = 1. Under log-sum-exp
+            # n_i > a_i does occur; the minimum is left out all the same, so that such an anchor
+            # keeps its gradient away from N.
+            overlap_R = n_R
         gap = overlap_R - p_R if positive_form == "set" else overlap_R[:, None] - sets[1]
         return gap.clamp_min(0) if smooth == "none" else F.softplus(gap / temperature)
 

@@ -150,7 +150,11 @@ class ShasamLogDet(Shasam):
 
 
 class LiteralConfig(ShasamConfig):
-    """Table 1 and Alg. 1 as printed."""
+    """Table 1 and Alg. 1 as printed, but for three settings that docs/methods.md declares.
+
+    Pools of 8 candidates per pick instead of the whole ground set, a ground set that does not
+    shrink, and the batch norm of the projection head.
+    """
 
     smooth: Literal["lse", "none"] = "none"
     represented: Literal["anchors", "target", "batch"] = "batch"
@@ -171,7 +175,7 @@ class LiteralConfig(ShasamConfig):
 
 @register("shasam-literal", kind="method")
 class ShasamLiteral(Shasam):
-    """The paper verbatim: hard maxima and hinge over the whole batch, one mined pair a batch."""
+    """The printed formulas: hard maxima and hinge over the whole batch, one mined pair a batch."""
 
     summary = "SHaSaM as printed in the paper; collapses, kept for every table"
     reference = "Majee & Iyer, WACV 2026"
