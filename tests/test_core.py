@@ -149,18 +149,6 @@ def test_every_module_that_imports_torch_asks_for_the_extra_before():
     assert silent == []
 
 
-def test_nothing_is_imported_that_neither_the_core_nor_an_extra_brings():
-    imported = {
-        name.split(".")[0]
-        for path in SRC.rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        for name in names_in(node)
-    }
-    core = {"numpy", "pyarrow", "PIL", "pydantic", "yaml", "cyclopts", "rich", "jinja2"}
-    brought = {*core, "markupsafe", "shasam", "simplejpeg", *MODULES["torch"]}
-    assert imported - set(sys.stdlib_module_names) <= brought
-
-
 NEED_TORCH_IMPORTS = [
     "from shasam import maximize",
     "import shasam.submodular",

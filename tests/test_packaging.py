@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import sys
 from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+from tests.test_core import names_in
 
 import shasam
 from shasam.extras import MODULES
@@ -68,6 +70,22 @@ def test_the_core_has_no_torch_and_the_extra_has_the_modules_that_need_names():
     names = {Requirement(text).name for text in PROJECT["optional-dependencies"]["torch"]}
     assert names == {module.replace("_", "-") for module in MODULES["torch"]}
     assert not names & {Requirement(text).name for text in PROJECT["dependencies"]}
+
+
+def test_nothing_is_imported_that_the_core_or_an_extra_does_not_declare():
+    module = {"pillow": "PIL", "pyyaml": "yaml"}  # where the name to import is another one
+    texts = [*PROJECT["dependencies"]]
+    for extra in ("torch", "jpeg", "tensorboard"):
+        texts += PROJECT["optional-dependencies"][extra]
+    names = [Requirement(text).name for text in texts]
+    brought = {"shasam", *(module.get(name, name.replace("-", "_")) for name in names)}
+    imported = {
+        name.split(".")[0]
+        for path in Path(shasam.__file__).parent.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for name in names_in(node)
+    }
+    assert imported - set(sys.stdlib_module_names) <= brought
 
 
 def test_the_version_stands_once_and_the_changelog_begins_with_it():
