@@ -21,7 +21,7 @@ import torch
 import torch.nn.functional as F
 from lightning_fabric import Fabric
 
-from shasam.config import read_yaml
+from shasam.documents import read_yaml
 from shasam.data import open_data
 from shasam.metrics import Counts, compare_seeds, values
 from shasam.models import Classifier

@@ -9,20 +9,19 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from shasam.data.spec import DataSpec
+from shasam.documents import parse_yaml
 from shasam.errors import SpecError
 from shasam.models.spec import ModelSpec
 from shasam.registry import did_you_mean, lookup, names
 from shasam.training.profiles import PROFILES
 from shasam.training.spec import SHORT, TrainSpec
 
-MAX_YAML_BYTES = 1_000_000
 _DEFAULTS = {"data.name": "faces", "method": "shasam"}  # of the keys that profiles tell apart
 
 
@@ -131,24 +130,6 @@ def _asked(where: str, asked: Any) -> Any:
     return _DEFAULTS.get(where) if asked is None else asked
 
 
-def read_yaml(path: str | Path) -> dict[str, Any]:
-    """A YAML file as a dict; nothing in it is executed."""
-    path = Path(path)
-    try:
-        if path.stat().st_size > MAX_YAML_BYTES:
-            raise SpecError(f"{path} is larger than {MAX_YAML_BYTES} bytes: not a specification")
-        body = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise SpecError(f"{path} cannot be read: {error.strerror}") from error
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
-        raise SpecError(f"{path} is not valid YAML: {error}") from error
-    if body is None:
-        return {}
-    if not isinstance(body, dict):
-        raise SpecError(f"{path} must hold keys and values, such as `method: ce`")
-    return body
-
-
 def parse_set(pairs: list[str] | tuple[str, ...]) -> dict[str, Any]:
     """``["train.lr=0.1", "seed=3"]`` as nested keys; values are read as YAML."""
     body: dict[str, Any] = {}
@@ -156,10 +137,7 @@ def parse_set(pairs: list[str] | tuple[str, ...]) -> dict[str, Any]:
         key, equals, text = pair.partition("=")
         if not equals or not key:
             raise SpecError(f"--set {pair!r}: write it as dotted.key=value")
-        try:
-            value = yaml.safe_load(text)
-        except yaml.YAMLError as error:
-            raise SpecError(f"--set {pair!r}: {text!r} is not valid YAML") from error
+        value = parse_yaml(text, f"--set {pair!r:.80}")
         if isinstance(value, str):
             value = _number(value)
         body = merge(body, nest(key, value))
@@ -201,7 +179,7 @@ def _sentence(error: Any, model: type[BaseModel], prefix: tuple[str, ...]) -> st
         known = _fields(model, error["loc"][:-1])
         return f"{where}: no such key{did_you_mean(str(error['loc'][-1]), known)}"
     message = error["msg"].removeprefix("Value error, ")
-    given = "" if isinstance(error["input"], dict) else f", not {error['input']!r}"
+    given = "" if isinstance(error["input"], dict) else f", not {error['input']!r:.200}"
     return f"{where}: {message[0].lower()}{message[1:]}{given}"
 
 

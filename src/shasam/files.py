@@ -130,8 +130,10 @@ def make_folder(path: str | Path, *, within: Path | None = None) -> None:
         raise _cannot(path, "made", error) from error
 
 
-def remove_leftovers(folder: Path, *, older_than: float = 0.0) -> None:
+def remove_leftovers(folder: Path, *, older_than: float = 0.0, within: Path | None = None) -> None:
     """Delete the temporary files that killed processes left, if older than so many seconds."""
+    if within is not None:
+        _stay_inside(folder, within)
     for left in folder.glob(f".*{_TEMPORARY}") if folder.is_dir() else ():
         try:
             if time.time() - left.lstat().st_mtime >= older_than:

@@ -76,7 +76,7 @@ def test_a_run_comes_back_as_it_was_kept(tmp_path):
     "experiment", sorted(p.parent.name for p in EXPERIMENTS.glob("*/records.parquet"))
 )
 def test_every_record_has_its_label_in_the_grid(experiment):
-    from shasam.config import read_yaml
+    from shasam.documents import read_yaml
 
     grid = expand_labelled(read_yaml(EXPERIMENTS / experiment / "grid.yaml"))
     known = {(run.label, run.spec.method, run.spec.seed) for run in grid}

@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from shasam.config import merge, parse_set, read_yaml, resolve
+from shasam.config import merge, parse_set, resolve
+from shasam.documents import read_yaml
 from shasam.errors import SpecError
 from shasam.runs.grid import expand
 

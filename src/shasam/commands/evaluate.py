@@ -12,6 +12,7 @@ def evaluate(
     root: Path | None = None,
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto",
     report: bool = True,
+    store: Path | None = None,
 ) -> None:
     """Evaluate a trained run once more, on its own data.
 
@@ -28,6 +29,8 @@ def evaluate(
         Where to compute.
     report
         Write report.html too.
+    store
+        Folder of the packed stores; $SHASAM_CACHE or the user's cache without it.
     """
     from rich.console import Console
 
@@ -45,14 +48,16 @@ def evaluate(
     directory = RunDirectory.existing(run)
     model = load(run)
     spec = model.spec
-    changes: dict[str, Any] = {} if root is None else {"root": root}
+    provenance = directory.json("provenance.json")
+    expected = str(provenance.get("manifest_sha256"))
+    # the run may be somebody else's: where stores are written is not theirs to say
+    changes: dict[str, Any] = {"store": store} if root is None else {"store": store, "root": root}
     data = open_data(spec.data.model_copy(update=changes))
     with directory.lock():
-        provenance = _json(directory.file("provenance.json"))
-        if data.manifest.sha256 != provenance["manifest_sha256"]:
+        if data.manifest.sha256 != expected:
             raise DataError(
                 f"the data is not what {run} was trained on: its manifest was "
-                f"{provenance['manifest_sha256'][:12]} and is now {data.manifest.sha256[:12]}"
+                f"{expected[:12]} and is now {data.manifest.sha256[:12]}"
             )
         fabric = make_fabric(spec.train.model_copy(update={"devices": 1}), Runtime(device=device))
         model.method.to(fabric.device)
@@ -63,9 +68,3 @@ def evaluate(
     print_summary(directory, Console(highlight=False))
     if report:
         write_page(run)
-
-
-def _json(path: Path) -> dict[str, Any]:
-    import json
-
-    return json.loads(path.read_text(encoding="utf-8"))

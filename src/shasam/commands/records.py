@@ -20,7 +20,7 @@ def keep(runs: Path, experiment: Path) -> None:
     experiment
         The folder of the experiment. Its grid.yaml says which runs belong to it and their labels.
     """
-    from shasam.config import read_yaml
+    from shasam.documents import read_yaml
     from shasam.runs.grid import expand_labelled
     from shasam.runs.records import keep as add
 

@@ -38,7 +38,7 @@ def sweep(
     """
     import sys
 
-    from shasam.config import read_yaml
+    from shasam.documents import read_yaml
     from shasam.runs.directory import RunDirectory
     from shasam.runs.grid import expand
     from shasam.runs.sweep import says

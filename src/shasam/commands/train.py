@@ -118,7 +118,8 @@ def train(
     """
     from rich.console import Console
 
-    from shasam.config import merge, nest, parse_set, read_yaml, resolve
+    from shasam.config import merge, nest, parse_set, resolve
+    from shasam.documents import read_yaml
 
     flags: dict[str, Any] = {}
     for key, value in {

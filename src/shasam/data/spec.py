@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 class DataSpec(BaseModel):
     """Names a source, its labels and how it is split; None means what the source does by itself."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     name: str = Field("faces", description="faces, utkface, celeba, manifest, clusters, ...")
     root: Path | None = Field(None, description="folder that holds the images")
@@ -27,9 +27,13 @@ class DataSpec(BaseModel):
     split: Literal["auto", "official", "balanced", "stratified"] = "auto"
     alpha: float | None = Field(None, ge=1, description="bias of the training split")
     flip_direction: bool = Field(False, description="bias towards the other class")
-    n: int = Field(4000, ge=4, description="training faces to draw (faces)")
-    n_per_group: int | None = Field(None, ge=2, description="training images per group")
-    holdout_per_cell: int | None = Field(None, ge=1, description="val and test images per cell")
+    n: int = Field(4000, ge=4, le=10_000_000, description="training faces to draw (faces)")
+    n_per_group: int | None = Field(
+        None, ge=2, le=10_000_000, description="training images per group"
+    )
+    holdout_per_cell: int | None = Field(
+        None, ge=1, le=1_000_000, description="val and test images per cell"
+    )
     difficulty: float = Field(0.5, ge=0, le=1, description="how alike the classes are (faces)")
     size: int = Field(64, ge=8, le=1024, description="pixels of a side")
     seed: int = Field(0, ge=0, lt=2**31, description="seed of the split")

@@ -22,7 +22,7 @@ from shasam.types import Batch, Losses, Predictions
 class MethodConfig(BaseModel):
     """Hyper-parameters of a method; every field is a key of the specification and a flag."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 @dataclass(frozen=True)

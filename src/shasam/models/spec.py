@@ -16,10 +16,13 @@ class ModelSpec(BaseModel):
     init: str | None = None  # a .safetensors file of weights (torchvision / timm keys)
     # resnet18
     stem: Literal["imagenet", "cifar"] = "imagenet"
-    width: int = Field(default=64, ge=1)  # channels of layer1; 64 is the standard network
-    embed_dim: int | None = Field(default=256, ge=1)  # after pooling; null keeps 8 * width
+    # channels of layer1; 64 is the standard network
+    width: int = Field(default=64, ge=1, le=65_536)
+    # after pooling; null keeps 8 * width
+    embed_dim: int | None = Field(default=256, ge=1, le=1_000_000)
     # vit
     size: Literal["tiny", "small", "base"] = "tiny"
-    patch: int = Field(default=16, ge=1)
+    patch: int = Field(default=16, ge=1, le=1024)
     patch_stem: Literal["linear", "convolutions"] = "linear"  # how a patch becomes a token
-    depth: int | None = Field(default=None, ge=1)  # null: the size's own number of blocks (12)
+    # null: the size's own number of blocks (12)
+    depth: int | None = Field(default=None, ge=1, le=200)

@@ -13,15 +13,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-import yaml
 
+from shasam.documents import parse_json, read_json, read_yaml
 from shasam.errors import DataError
+from shasam.files import read_bytes
 from shasam.report.predictions import Columns, Predicted, read_predictions
 from shasam.report.subject import Subject
 
 MOST_DIFFERENCES = 3  # that a name tells
 ENCODER = "model.encoder"
-MOST_BYTES = 64 * 2**20  # of a JSON or YAML file; beyond that it is not one of ours
 
 
 @dataclass(frozen=True)
@@ -42,12 +42,8 @@ class Run:
 
     @cached_property
     def spec(self) -> dict[str, Any]:
-        text = self._text("spec.yaml")
-        try:
-            found = yaml.safe_load(text) if text else {}
-        except (yaml.YAMLError, RecursionError) as error:
-            raise DataError(f"{self.path.name}/spec.yaml is not YAML: {error}") from error
-        return found if isinstance(found, dict) else {}
+        path = self.path / "spec.yaml"
+        return read_yaml(path, within=self.path) if path.is_file() else {}
 
     @cached_property
     def metrics(self) -> dict[str, Any]:
@@ -62,8 +58,8 @@ class Run:
         lines = []
         for line in (self._text("log.jsonl") or "").splitlines():
             try:
-                entry = json.loads(line)
-            except (ValueError, RecursionError):
+                entry = parse_json(line, "log.jsonl")
+            except DataError:
                 continue  # the last line of a run that was cut off may be half a line
             if isinstance(entry, dict):
                 lines.append(entry)
@@ -163,19 +159,11 @@ class Run:
         path = self.path / name
         if not path.is_file():
             return None
-        if path.stat().st_size > MOST_BYTES:
-            raise DataError(f"{self.path.name}/{name} is larger than 64 MiB; it is not one of ours")
-        return path.read_text(encoding="utf-8", errors="replace")
+        return read_bytes(path, within=self.path).decode(errors="replace")
 
     def _mapping(self, name: str) -> dict[str, Any]:
-        text = self._text(name)
-        if text is None:
-            return {}
-        try:
-            found = json.loads(text)
-        except (ValueError, RecursionError) as error:
-            raise DataError(f"{self.path.name}/{name} is not JSON: {error}") from error
-        return found if isinstance(found, dict) else {}
+        path = self.path / name
+        return read_json(path, within=self.path) if path.is_file() else {}
 
 
 def opened_runs(paths: Sequence[Path]) -> list[Run]:

@@ -2,23 +2,79 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
+from torch import nn
+from torch.overrides import TorchFunctionMode
 
 from shasam.config import RunSpec
 from shasam.data.keyed import text_key
+from shasam.errors import MemoryLimitError, SpecError
+from shasam.memory import available_memory, readable
 from shasam.methods.base import Method
 from shasam.models import InitReport, build_encoder, load_weights
 from shasam.registry import lookup
+
+_COPIES = 4  # of every parameter while training: weight, gradient, two moments of Adam
 
 
 def build_method(
     spec: RunSpec, classes: int, groups: int, start: bool = True
 ) -> tuple[Method, InitReport | None]:
     """The untrained method; ``start=False`` leaves ``model.init`` unread (weights follow)."""
+    outlined = outline(spec, classes, groups)
+    if outlined is not None:
+        check_memory(spec, outlined)
     torch.manual_seed(text_key(f"{spec.seed}/init"))
-    encoder = build_encoder(spec.model, spec.data.size)
-    report = None
-    if start and spec.model.init is not None:
-        report = load_weights(encoder, spec.model.init)
+    try:
+        encoder = build_encoder(spec.model, spec.data.size)
+        report = None
+        if start and spec.model.init is not None:
+            report = load_weights(encoder, spec.model.init)
+        return _method(spec, encoder, classes, groups), report
+    except (RuntimeError, OverflowError) as error:  # a negative size, or one beyond 2^63
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise SpecError(f"the model of this specification cannot be built: {reason}") from error
+
+
+def _method(spec: RunSpec, encoder: nn.Module, classes: int, groups: int) -> Method:
     kind = lookup("method", spec.method)
-    return kind(kind.Config.model_validate(spec.options), encoder, classes, groups), report
+    return kind(kind.Config.model_validate(spec.options), encoder, classes, groups)
+
+
+def outline(spec: RunSpec, classes: int, groups: int) -> Method | None:
+    """The method with the shapes of all its tensors and no memory for any of them.
+
+    None where it cannot be built so: an outside method may compute with values in its constructor.
+    """
+    try:
+        with torch.device("meta"), _WithoutStartValues():
+            encoder = build_encoder(spec.model, spec.data.size)
+            return _method(spec, encoder, classes, groups)
+    except (RuntimeError, TypeError, OverflowError):
+        return None
+
+
+def check_memory(spec: RunSpec, method: Method) -> None:
+    """Refuse a model or a batch that cannot fit, with the figure, before it is allocated."""
+    parameters = sum(p.numel() for p in method.parameters())
+    stages = (spec.train.learn, spec.train.classify, *spec.train.others.values())
+    batch = max(stage.batch_views for stage in stages) * 3 * spec.data.size**2 * 4
+    needed, free = _COPIES * 4 * parameters + batch, available_memory()
+    if free is not None and needed > free:
+        raise MemoryLimitError(
+            f"{spec.method} with {parameters:,} parameters and batches of {readable(batch)} needs "
+            f"at least {readable(needed)} to train, and {readable(free)} are free; make "
+            "model.width, model.depth, the options' sizes or train.learn.batch_views smaller"
+        )
+
+
+class _WithoutStartValues(TorchFunctionMode):
+    """Skips ``torch.nn.init``: tensors without memory have no values to draw."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if getattr(func, "__module__", None) == "torch.nn.init":
+            return kwargs["tensor"] if "tensor" in kwargs else args[0]
+        return func(*args, **kwargs)

@@ -11,8 +11,9 @@ from typing import Any
 
 from filelock import lock_descriptor
 
-from shasam.config import RunSpec, read_yaml, resolve
-from shasam.errors import BusyError, CheckpointError, InputError
+from shasam.config import RunSpec, resolve
+from shasam.documents import read_json, read_yaml
+from shasam.errors import BusyError, CheckpointError, FileError, InputError
 from shasam.files import open_in_place, write_atomic
 
 
@@ -45,13 +46,11 @@ class RunDirectory:
     def make(self) -> None:
         """Create the directory, or say why that cannot be."""
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            probe = self.file(".writable")
-            probe.touch()
-            probe.unlink()
-        except OSError as error:
+            write_atomic(self.file(".writable"), b"")
+            self.file(".writable").unlink(missing_ok=True)
+        except FileError as error:
             raise CheckpointError(
-                f"the run directory {self.path} cannot be written: {error.strerror}; "
+                f"the run directory {self.path} cannot be written ({error}); "
                 "choose another with --out"
             ) from error
 
@@ -64,11 +63,15 @@ class RunDirectory:
 
     def metrics(self) -> dict[str, Any]:
         """``metrics.json``: {"test": {"accuracy": {"value": ...}, ...}, "val": ..., ...}."""
-        return json.loads(self.file("metrics.json").read_text(encoding="utf-8"))
+        return self.json("metrics.json")
+
+    def json(self, name: str) -> dict[str, Any]:
+        """A JSON file of the run, or a sentence about what is wrong with it."""
+        return read_json(self.file(name), within=self.path)
 
     def spec(self) -> RunSpec:
         """The specification, checked again as it is read."""
-        return resolve(read_yaml(self.file("spec.yaml")))
+        return resolve(read_yaml(self.file("spec.yaml"), within=self.path))
 
     @contextmanager
     def lock(self, name: str = ".lock") -> Iterator[None]:

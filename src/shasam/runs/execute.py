@@ -71,7 +71,9 @@ def execute(
         run.write("spec.yaml", spec.as_yaml().encode())
         data.manifest.save(run.file("manifest.parquet"))
         for folder in (run.path, run.file("checkpoints")):
-            remove_leftovers(folder)  # of processes that were killed: we hold the lock
+            remove_leftovers(
+                folder, within=run.path
+            )  # of processes that were killed: we hold the lock
         log = RunLog(run.file("log.jsonl"))
         if not run.has_checkpoint:
             log.path.unlink(missing_ok=True)  # type: ignore[union-attr]

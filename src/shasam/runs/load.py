@@ -9,17 +9,18 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 from torch import Tensor
 
 from shasam.config import RunSpec
-from shasam.data.decode import BadImage, decode
+from shasam.data.decode import MAX_BYTES, BadImage, decode
 from shasam.data.manifest import Manifest
 from shasam.data.views import plain
-from shasam.errors import CheckpointError, InputError
+from shasam.errors import CheckpointError, FileError, InputError
+from shasam.files import open_regular, read_bytes
 from shasam.methods.base import Method
-from shasam.runs.build import build_method
+from shasam.runs.build import build_method, outline
 from shasam.runs.directory import RunDirectory
 from shasam.training.trainer import set_eval
 from shasam.types import Predictions
@@ -126,8 +127,9 @@ def load(run: str | Path | RunDirectory, device: str = "cpu") -> Model:
     if not directory.file("model.safetensors").is_file():
         raise InputError(f"{run} has no model yet; finish it with `shasam train --resume`")
     spec = directory.spec()
-    manifest = Manifest.load(directory.file("manifest.parquet"))
+    manifest = Manifest.load(directory.file("manifest.parquet"), within=directory.path)
     classes, groups = manifest.target_names, manifest.sensitive_names
+    _check_weights(directory, outline(spec, len(classes), len(groups)))
     method, _ = build_method(spec, len(classes), len(groups), start=False)
     try:
         method.load_state_dict(load_file(directory.file("model.safetensors")))
@@ -141,10 +143,31 @@ def load(run: str | Path | RunDirectory, device: str = "cpu") -> Model:
     return Model(spec, method, classes, groups, where)
 
 
+def _check_weights(directory: RunDirectory, outlined: Method | None) -> None:
+    """The file must hold the specification's tensors, before memory is taken for either."""
+    path = directory.file("model.safetensors")
+    with open_regular(path, within=directory.path):
+        pass
+    try:
+        with safe_open(path, framework="pt") as file:
+            held = {name: list(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+    except (SafetensorError, OSError) as error:
+        raise CheckpointError(f"{path} is not a readable safetensors file: {error}") from error
+    if outlined is None:
+        return
+    wanted = {name: list(tensor.shape) for name, tensor in outlined.state_dict().items()}
+    for name in sorted(wanted.keys() | held.keys()):
+        if wanted.get(name) != held.get(name):
+            raise CheckpointError(
+                f"the weights of {directory.path} do not fit its specification: {name[:80]} has "
+                f"the shape {held.get(name, 'none')} and should have {wanted.get(name, 'none')}"
+            )
+
+
 def _read(path: Path, size: int) -> np.ndarray:
     try:
-        return decode(path.read_bytes(), size)
-    except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror}") from error
+        return decode(read_bytes(path, limit=MAX_BYTES), size)
+    except FileError as error:
+        raise InputError(str(error)) from error
     except BadImage as error:
         raise InputError(f"{path} cannot be used: {error}") from error

@@ -18,9 +18,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-import yaml
 
+from shasam.documents import parse_yaml
 from shasam.errors import DataError
+from shasam.files import atomic_file, write_atomic
 
 RECORDS, PREDICTIONS = "records.parquet", "predictions.parquet"
 # column -> file of a run that it holds, as text
@@ -57,7 +58,7 @@ class Record:
 
     @cached_property
     def spec(self) -> dict[str, Any]:
-        return yaml.safe_load(self.texts["spec"])
+        return parse_yaml(self.texts["spec"], f"the specification of {self.run}")
 
     @cached_property
     def metrics(self) -> dict[str, Any]:
@@ -107,7 +108,6 @@ def keep(runs: Sequence[Path], experiment: str | Path, labels: Mapping[str, str]
         old = _read(experiment, RECORDS)
         records = pa.concat_tables([_without(old, new), records])
         predictions = _concat([_without(_read(experiment, PREDICTIONS), new), predictions])
-    experiment.mkdir(parents=True, exist_ok=True)
     order = [("label", "ascending"), ("seed", "ascending"), ("run", "ascending")]
     _write(records.sort_by(order), experiment / RECORDS)
     _write(predictions, experiment / PREDICTIONS)
@@ -128,9 +128,8 @@ def unpack(
             if part in ("", ".", "..") or "/" in part or "\\" in part or "\0" in part:
                 raise DataError(f"{experiment / RECORDS} names a run {part!r}: that is no folder")
         folder = out / row["label"] / row["run"]
-        folder.mkdir(parents=True, exist_ok=True)
         for name, file in _TEXTS.items():
-            (folder / file).write_text(row[name], encoding="utf-8")
+            write_atomic(folder / file, row[name], within=out)
         own = table.filter(pc.field("run") == row["run"]).drop_columns("run")
         unused = [c for c in own.column_names if own.column(c).null_count == own.num_rows]
         metadata = json.loads(row["predictions_metadata"])
@@ -141,7 +140,10 @@ def unpack(
 
 def _row(run: Path, label: str, metadata: Mapping[bytes, bytes]) -> dict[str, Any]:
     texts = {name: (run / file).read_text(encoding="utf-8") for name, file in _TEXTS.items()}
-    spec, provenance = yaml.safe_load(texts["spec"]), json.loads(texts["provenance"])
+    spec, provenance = (
+        parse_yaml(texts["spec"], str(run / "spec.yaml")),
+        json.loads(texts["provenance"]),
+    )
     test = json.loads(texts["metrics"])["test"]
     return {
         "label": label,
@@ -182,4 +184,5 @@ def _read(experiment: Path, name: str) -> pa.Table:
 
 
 def _write(table: pa.Table, path: Path) -> None:
-    pq.write_table(table, path, compression="zstd", compression_level=12)
+    with atomic_file(path) as file:
+        pq.write_table(table, file, compression="zstd", compression_level=12)

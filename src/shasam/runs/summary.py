@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 from rich import box
 from rich.console import Console
 from rich.table import Table
@@ -14,8 +12,7 @@ from shasam.runs.directory import RunDirectory
 
 def print_summary(run: RunDirectory, console: Console) -> None:
     """Accuracy, EO and the worst cell in per cent, with intervals, for each kind of feature."""
-    metrics = json.loads(run.file("metrics.json").read_text())
-    provenance = json.loads(run.file("provenance.json").read_text())
+    metrics, provenance = run.metrics(), run.json("provenance.json")
     title = f"{run.spec().method} on the test split (%, 95 % interval; worst: worst cell)"
     table = Table(title=title, box=box.SIMPLE_HEAD)  # narrow enough for 80 columns
     table.add_column("features", no_wrap=True)

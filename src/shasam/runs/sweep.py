@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -36,7 +35,7 @@ def says(outcome: Outcome) -> str:
     line = f"{outcome.status:8s}{outcome.spec.name} seed {outcome.spec.seed}"
     if outcome.status == "failed":
         return f"{line}  {outcome.message} (see {outcome.path / 'output.txt'})"
-    metrics = json.loads((outcome.path / "metrics.json").read_text())["test"]
+    metrics = RunDirectory(outcome.path).metrics()["test"]
     for key in ("accuracy", "eo_mean"):
         word, value = catalogue.named(key).heading, metrics[key]["value"]
         line += f"  {word} {100 * value:.1f}" if value is not None else f"  {word} -"

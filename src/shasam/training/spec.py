@@ -13,7 +13,7 @@ SHORT = ("steps", "epochs", "lr", "optimizer", "weight_decay", "clip")
 class StageSpec(BaseModel):
     """One stage: its length (epochs or steps, the other null) and its optimiser."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     epochs: int | None = Field(default=None, ge=1)
     steps: int | None = Field(default=None, ge=1)
@@ -43,7 +43,7 @@ class StageSpec(BaseModel):
 class TrainSpec(BaseModel):
     """All stages, and what is evaluated at the end of them."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     learn: StageSpec = StageSpec(steps=1000)
     classify: StageSpec = StageSpec(epochs=10, batch_views=256)

@@ -1,0 +1,174 @@
+"""A run folder of somebody else: nothing is written outside of it, and damage is a sentence."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from PIL import Image
+from safetensors.numpy import save_file
+
+from shasam.commands.evaluate import evaluate
+from shasam.commands.predict import predict
+from shasam.commands.report import report
+from shasam.commands.train import train
+from shasam.data.manifest import SCHEMA, Manifest
+from shasam.documents import parse_yaml
+from shasam.errors import DataError, ShasamError
+from shasam.runs.directory import RunDirectory
+from shasam.runs.load import load
+from shasam.runs.sweep import sweep
+
+TINY = ["data.n=80", "data.holdout_per_cell=10", "data.size=32", "train.steps=4"]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """One run on a few drawn faces through the command, and its folder of stores."""
+    out = tmp_path_factory.mktemp("foreign")
+    patch = pytest.MonkeyPatch()
+    patch.setenv("SHASAM_CACHE", str(out / "cache"))
+    train("ce", profile="smoke", set_=TINY, out=out / "runs", quiet=True, device="cpu")
+    yield next((out / "runs").iterdir())
+    patch.undo()
+
+
+@pytest.fixture
+def run(made: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(made, tmp_path / "runs" / made.name))
+
+
+def train_again(run: Path) -> None:
+    train("ce", profile="smoke", set_=TINY, out=run.parent, quiet=True, device="cpu", resume=True)
+
+
+def linked(run: Path, name: str, to: Path) -> Path:
+    """A link in place of a file of the run, to a copy of it outside."""
+    if (run / name).exists():
+        shutil.move(run / name, to)
+    else:
+        to.write_text("mine\n")
+    (run / name).symlink_to(to)
+    return to
+
+
+def test_links_in_place_of_written_files_are_replaced_and_not_followed(run, tmp_path) -> None:
+    names = ["predictions.parquet", "predictions.val.parquet", "embedding.parquet",
+             "metrics.json", "report.html", "metrics.json.tmp", "log.jsonl.tmp"]  # fmt: skip
+    canaries = [linked(run, name, tmp_path / f"canary-{name}") for name in names]
+    before = [(c.read_bytes(), c.stat().st_mtime_ns) for c in canaries]
+    evaluate(run, device="cpu")
+    assert [(c.read_bytes(), c.stat().st_mtime_ns) for c in canaries] == before
+    assert not any((run / name).is_symlink() for name in names[:5])
+
+
+@pytest.mark.parametrize("name", ["log.jsonl", ".lock", "provenance.json", "spec.yaml"])
+def test_links_in_place_of_files_that_are_kept_are_refused(run, tmp_path, name) -> None:
+    canary = linked(run, name, tmp_path / "canary")
+    before = canary.read_bytes(), canary.stat().st_mtime_ns
+    with pytest.raises(ShasamError, match="link"):
+        evaluate(run, device="cpu", report=False)
+    assert (canary.read_bytes(), canary.stat().st_mtime_ns) == before
+
+
+def test_checkpoints_that_are_a_link_are_neither_read_nor_written(run, tmp_path) -> None:
+    outside = tmp_path / "outside"
+    shutil.move(run / "checkpoints", outside)
+    (run / "checkpoints").symlink_to(outside)
+    (run / "DONE").unlink()
+    (outside / ".x.0.tmp").write_text("not ours to delete")
+    before = {p.name: p.read_bytes() for p in outside.iterdir()}
+    with pytest.raises(ShasamError, match="leads out of"):
+        train_again(run)
+    assert {p.name: p.read_bytes() for p in outside.iterdir()} == before
+
+
+def test_a_sweep_writes_its_own_files_and_not_where_links_lead(run, tmp_path, monkeypatch) -> None:
+    (run / "DONE").unlink()
+    canaries = [linked(run, n, tmp_path / f"canary-{n}") for n in ("asked.yaml", "output.txt")]
+    monkeypatch.setattr(sys, "executable", shutil.which("true"))  # the run itself is not the point
+    (outcome,) = sweep([RunDirectory(run).spec()], run.parent, device="cpu")
+    assert outcome.path == run and outcome.status == "done"
+    assert [c.read_text() for c in canaries] == ["mine\n"] * 2
+
+
+def test_where_stores_are_written_is_not_taken_from_the_run(run, tmp_path) -> None:
+    chosen = tmp_path / "victim"
+    spec = parse_yaml((run / "spec.yaml").read_text(), "spec")
+    spec["data"]["store"] = str(chosen)
+    (run / "spec.yaml").write_text(json.dumps(spec))
+    evaluate(run, device="cpu", report=False)
+    assert not chosen.exists()
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b"{}", b'{"manifest_sha256": 3}'])
+def test_damaged_provenance_is_a_sentence(run, content) -> None:
+    (run / "provenance.json").write_bytes(content)
+    with pytest.raises(DataError):
+        evaluate(run, device="cpu", report=False)
+
+
+@pytest.mark.parametrize("content", [b"", b'[]\n3\nnull\n\xff\xfe\n{"event": 3}\n{"ev'])
+def test_an_empty_or_damaged_log_is_no_obstacle(run, content) -> None:
+    (run / "log.jsonl").write_bytes(content)
+    evaluate(run, device="cpu", report=False)
+    (run / "DONE").unlink()
+    (run / "log.jsonl").write_bytes(content)
+    train_again(run)
+    assert (run / "DONE").is_file()
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no FIFOs on this system")
+@pytest.mark.parametrize("name", ["model.safetensors", "manifest.parquet", "spec.yaml"])
+def test_pipes_in_a_run_are_refused_and_do_not_hang(run, name) -> None:
+    (run / name).unlink()
+    os.mkfifo(run / name)
+    with pytest.raises(ShasamError):
+        evaluate(run, device="cpu", report=False)
+
+
+def test_weights_that_do_not_fit_are_refused_by_their_header(run) -> None:
+    spec = parse_yaml((run / "spec.yaml").read_text(), "spec")
+    spec["model"]["width"] = 700  # 1.3 billion parameters
+    (run / "spec.yaml").write_text(json.dumps(spec))
+    with pytest.raises(ShasamError, match="do not fit its specification"):
+        load(run)
+    save_file({"x": np.zeros(3, np.float32)}, run / "model.safetensors")
+    with pytest.raises(ShasamError, match="do not fit its specification"):
+        load(run)
+
+
+def test_a_manifest_of_one_long_text_repeated_a_million_times_is_refused(run) -> None:
+    n = 300_000
+    long = pa.array(["x" * 50_000]).take(pa.array(np.zeros(8, np.int64)))
+    columns = {name: pa.DictionaryArray.from_arrays(np.zeros(n, np.int32), long[:1])
+               for name in ("id", "path", "content_hash", "split")}  # fmt: skip
+    columns |= {"target": pa.array(np.zeros(n, np.int64)), "sensitive": np.zeros(n, np.int64)}
+    table = pa.table({name: columns[name] for name in SCHEMA.names})
+    pq.write_table(table, run / "manifest.parquet", use_dictionary=True)
+    assert (run / "manifest.parquet").stat().st_size < 2 << 20
+    with pytest.raises(DataError, match=r"its rows take .* GiB"):
+        Manifest.load(run / "manifest.parquet")
+
+
+def test_commands_that_cannot_write_say_so_in_a_sentence(run, tmp_path) -> None:
+    blocked = tmp_path / "file"
+    blocked.write_text("not a folder")
+    Image.new("RGB", (40, 40)).save(tmp_path / "face.png")
+    with pytest.raises(ShasamError, match="cannot be"):
+        predict(run, tmp_path / "face.png", out=blocked / "p.csv")
+    with pytest.raises(ShasamError, match="cannot be"):
+        report([run], out=blocked / "r.html")
+    with pytest.raises(ShasamError, match="cannot be"):
+        report([run], out=blocked / "r.md", format="md")
+    with pytest.raises(ShasamError, match="cannot be"):
+        train("ce", profile="smoke", set_=TINY, out=blocked, quiet=True, device="cpu")
+    with pytest.raises(ShasamError, match="cannot be"):
+        evaluate(run, device="cpu", report=False, store=blocked / "store")
