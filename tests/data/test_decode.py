@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import resource
 import struct
+import subprocess
+import sys
 import zlib
 from collections.abc import Callable
 
@@ -104,7 +106,7 @@ BAD: dict[str, tuple[Callable[[], bytes], str]] = {
     "truncated png": (lambda: saved(picture(), "PNG")[:200], "."),
     "truncated webp": (lambda: saved(picture(), "WEBP")[:100], "."),
     "jpeg head only": (lambda: b"\xff\xd8\xff", "."),
-    "bomb": (lambda: bomb_png(30_000, 30_000), "more than 50 million pixels"),
+    "bomb": (lambda: bomb_png(30_000, 30_000), "more than 25 million pixels"),
     "long bomb": (lambda: bomb_png(60_000, 4), "60000x4 pixels"),
     "tiny": (lambda: saved(picture(size=(1, 1)), "PNG"), "too small"),
     "animated webp": (lambda: animated("WEBP"), "animated: 3 frames"),
@@ -124,6 +126,64 @@ def test_a_file_beyond_the_byte_limit_is_not_decoded(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(module, "MAX_BYTES", 100)
     with pytest.raises(BadImage, match="MiB"):
         decode(saved(picture()), 16)
+
+
+@pytest.mark.parametrize("fast", [True, False])
+def test_the_first_picture_of_several_in_one_jpeg_is_used_by_both_decoders(fast: bool) -> None:
+    buffer = io.BytesIO()
+    picture(1).save(buffer, "MPO", save_all=True, append_images=[picture(2)], quality=95)
+    alone = decode(saved(picture(1), quality=95), 48)
+    assert np.abs(decode(buffer.getvalue(), 48, fast=fast).astype(int) - alone).max() <= 2
+
+
+@pytest.mark.parametrize("mode", ["RGBA", "LA", "P", "1", "L", "I;16"])
+def test_a_picture_converted_in_bands_is_the_same(mode: str, monkeypatch) -> None:
+    if mode == "I;16":
+        image = Image.fromarray(np.arange(48 * 48, dtype=np.uint16).reshape(48, 48) * 28)
+    else:
+        image = picture().convert("RGBA")
+        image.putalpha(Image.fromarray(np.arange(48 * 48, dtype=np.uint8).reshape(48, 48)))
+        image = image.convert(mode)
+    data = saved(image, "PNG", **({"transparency": 3} if mode == "P" else {}))
+    whole = decode(data, 20)
+    monkeypatch.setattr(module, "_BAND", 100)
+    assert np.array_equal(decode(data, 20), whole)
+
+
+_LARGE = """
+import io, resource, sys, zlib, struct
+from PIL import Image
+from shasam.data.decode import BadImage, decode
+mode, side, kind = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+data = open(sys.argv[4], "rb").read()
+decode(data[:0] or open(sys.argv[5], "rb").read(), 64)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+try:
+    decode(data, 64)
+    print("read", end=" ")
+except BadImage as error:
+    print("refused", end=" ")
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+
+
+@pytest.mark.parametrize(
+    ("mode", "side", "kind", "verdict"),
+    [
+        ("RGBA", 5000, "PNG", "read"),
+        ("RGBA", 7000, "PNG", "refused"),
+        ("RGB", 7000, "JPEG", "read"),
+    ],
+)
+def test_large_pictures_take_bounded_memory(tmp_path, mode, side, kind, verdict) -> None:
+    options = {"compress_level": 1} if kind == "PNG" else {"progressive": False}
+    Image.new(mode, (side, side)).save(tmp_path / "large", kind, **options)
+    picture().save(tmp_path / "small", kind)
+    assert (tmp_path / "large").stat().st_size < 2 << 20
+    command = [sys.executable, "-c", _LARGE, mode, str(side), kind]
+    command += [str(tmp_path / "large"), str(tmp_path / "small")]
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+    assert said[0] == verdict and int(said[1]) < 300 * 1024  # KiB
 
 
 def fuzzed(count: int) -> list[bytes]:

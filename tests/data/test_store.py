@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,7 +17,7 @@ import pytest
 from tests.data.folders import make_folder
 
 import shasam.data.store as store_module
-from shasam.data import DataSpec, Store, make_source
+from shasam.data import DataSpec, Store, make_source, verified
 from shasam.data.packing import open_store, pack, store_directory
 from shasam.errors import DataError
 
@@ -126,13 +127,125 @@ def test_what_is_not_a_store_is_refused_with_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="not a whole packed store"):
         Store.open(tmp_path)
     (tmp_path / "store.json").write_text("[" * 100_000)
-    with pytest.raises(DataError, match="not a whole packed store"):
+    with pytest.raises(DataError, match=r"store\.json is not JSON"):
         Store.open(tmp_path)
-    record = {"version": 1, "size": 8, "shard_rows": 16}
+    record = {"version": 2, "size": 8, "shard_rows": 16, "sha256": "0" * 64}
     record["shards"] = [{"rows": 3, "pixels": "", "index": ""}]  # type: ignore[assignment]
     (tmp_path / "store.json").write_text(json.dumps(record))
-    with pytest.raises(DataError, match="should have 576 bytes"):
+    with pytest.raises(DataError, match="fails its own hash"):
         Store.open(tmp_path)
+
+
+def damage(path: Path, place: int, bit: int = 0) -> None:
+    """Flip a bit as a failing disk or a broken copy does: a new file with other bytes."""
+    content = bytearray(path.read_bytes())
+    content[place] ^= 1 << bit
+    path.write_bytes(content)
+
+
+@pytest.mark.usefixtures("small_shards")
+def test_zeroed_pixels_are_found_on_opening_named_and_packed_again(tmp_path: Path, caplog) -> None:
+    make_folder(tmp_path / "photos", 40)
+    good = open_store(make_source(spec(tmp_path)), 16)
+    expected = good.images(np.arange(40))
+    for path in good.directory.glob("*.bin"):
+        path.write_bytes(bytes(path.stat().st_size))  # the size is as before
+    again = open_store(make_source(spec(tmp_path)), 16)
+    assert np.array_equal(again.images(np.arange(40)), expected)
+    assert "3 files of the packed store" in caplog.text and "shard-00000.bin" in caplog.text
+    caplog.clear()
+    open_store(make_source(spec(tmp_path)), 16)
+    assert not caplog.text
+
+
+@pytest.mark.usefixtures("small_shards")
+def test_sixty_flips_in_the_index_and_the_list_never_pass_or_crash(tmp_path: Path) -> None:
+    make_folder(tmp_path / "photos", 40)
+    source = make_source(spec(tmp_path))
+    store = open_store(source, 16)
+    index = store.index.to_pydict()
+    rng = np.random.default_rng(0)
+    for k in range(60):
+        name = ("shard-00000.arrow", "shard-00002.arrow", "store.json", "shard-00001.json")[k % 4]
+        path = store.directory / name
+        damage(path, int(rng.integers(0, path.stat().st_size)), int(rng.integers(0, 8)))
+        assert open_store(source, 16).index.to_pydict() == index
+    assert Store.open(store.directory).verify() == []
+
+
+@pytest.mark.usefixtures("small_shards")
+def test_an_unchanged_store_is_hashed_once_and_a_changed_file_again(tmp_path, monkeypatch) -> None:
+    make_folder(tmp_path / "photos", 40)
+    source = make_source(spec(tmp_path))
+    pack(source, 16)
+    hashed: list[str] = []
+    original = verified.file_hash
+    monkeypatch.setattr(verified, "file_hash", lambda p: hashed.append(p.name) or original(p))
+    directory = open_store(source, 16).directory
+    assert len(hashed) == 6
+    open_store(source, 16)
+    assert len(hashed) == 6
+    os.utime(directory / "shard-00001.bin", ns=(1, 1))
+    open_store(source, 16)
+    assert hashed[6:] == ["shard-00001.bin"]
+    (directory / ".verified.json").write_text("[]")  # only a cache
+    open_store(source, 16)
+    assert len(hashed) == 13
+
+
+_FEW_FILES = """
+import resource, sys
+import numpy as np
+import shasam.data.store as store_module
+store_module._SHARD_BYTES = 1
+from pathlib import Path
+from shasam.data import DataSpec, make_source
+from shasam.data.packing import open_store
+spec = DataSpec(name="clusters", size=8, store=Path(sys.argv[1]))
+open_store(make_source(spec), 8)
+resource.setrlimit(resource.RLIMIT_NOFILE, (int(sys.argv[2]), int(sys.argv[2])))
+store = open_store(make_source(spec), 8)
+rows = np.random.default_rng(0).permutation(len(store))
+assert len(store.shards) == int(sys.argv[3]), len(store.shards)
+assert store.images(rows).shape == (len(rows), 8, 8, 3) and store.index.num_rows == len(rows)
+"""
+
+
+def few_files(tmp_path: Path, limit: int, shards: int) -> None:
+    command = [sys.executable, "-c", _FEW_FILES, str(tmp_path), str(limit), str(shards)]
+    subprocess.run(command, check=True, timeout=300)
+
+
+def test_more_shards_than_a_process_may_have_files_open(tmp_path: Path) -> None:
+    few_files(tmp_path, 30, 38)
+
+
+def test_a_store_goes_to_another_process_without_its_pixels(tmp_path: Path) -> None:
+    import pickle
+
+    make_folder(tmp_path / "photos", 40)
+    store = open_store(make_source(spec(tmp_path)), 16)
+    store.images(np.arange(40))
+    assert len(pickle.dumps(store)) < 3000
+    assert np.array_equal(pickle.loads(pickle.dumps(store)).images([3]), store.images([3]))
+
+
+def test_a_disk_that_is_too_small_is_told_before_packing(tmp_path: Path, monkeypatch) -> None:
+    make_folder(tmp_path / "photos", 40)
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=1000))
+    with pytest.raises(DataError, match=r"need 30\.0 KiB more"):
+        pack(make_source(spec(tmp_path)), 16)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no FIFOs on this system")
+def test_a_pipe_among_the_images_is_left_out_with_a_reason(tmp_path: Path) -> None:
+    folder = make_folder(tmp_path / "photos", 40)
+    (folder / "p003.jpg").unlink()
+    os.mkfifo(folder / "p003.jpg")
+    store = open_store(make_source(spec(tmp_path)), 16)
+    reasons = store.index.column("reason").to_pylist()
+    assert reasons[3] == "not a regular file" and not any(reasons[:3] + reasons[4:])
 
 
 _PACKER = """

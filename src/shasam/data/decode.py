@@ -12,7 +12,8 @@ import warnings
 from typing import Any
 
 import numpy as np
-from PIL import Image, ImageOps
+from PIL import Image
+from PIL.JpegImagePlugin import JpegImageFile
 
 try:
     import simplejpeg
@@ -20,10 +21,17 @@ except ImportError:  # the extra `jpeg` is optional
     simplejpeg = None
 
 MAX_BYTES = 64 << 20
-MAX_PIXELS = 50_000_000
+# a JPEG is scaled while it is decoded; the others are held whole, up to 4 bytes a pixel, and as RGB
+MAX_PIXELS = {"JPEG": 50_000_000, "PNG": 25_000_000, "WEBP": 25_000_000}
 MAX_SIDE = 20_000
 MIN_SIDE = 4
-_FORMATS = ("JPEG", "PNG", "WEBP")
+_BAND = 1 << 20  # pixels that are converted at a time
+_ORIENTATION = 0x0112  # of EXIF
+_TURNS = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT, 3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM, 5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270, 7: Image.Transpose.TRANSVERSE, 8: Image.Transpose.ROTATE_90,
+}  # fmt: skip
 _OTHERS = (
     (b"GIF8", "GIF"), (b"BM", "BMP"), (b"SIMPLE  =", "FITS"), (b"8BPS", "PSD"), (b"%PDF", "PDF"),
     (b"II*\0", "TIFF"), (b"MM\0*", "TIFF"), (b"PK\3\4", "ZIP"), (b"\x1f\x8b", "gzip"),
@@ -41,7 +49,7 @@ def decode(data: bytes, size: int, *, fast: bool = True) -> np.ndarray:
         picture = _plain_jpeg(data, size)
         if picture is not None:
             return _square(picture, size)
-    return _square(_with_pillow(data, size), size)
+    return _square(_with_pillow(data, size, kind), size)
 
 
 def sniff(data: bytes) -> str:
@@ -65,9 +73,10 @@ def sniff(data: bytes) -> str:
     raise BadImage("not JPEG, PNG or WebP")
 
 
-def _check_size(width: int, height: int) -> None:
-    if width * height > MAX_PIXELS or max(width, height) > MAX_SIDE:
-        raise BadImage(f"{width}x{height} pixels, the limit is {MAX_PIXELS // 1_000_000} million")
+def _check_size(kind: str, width: int, height: int) -> None:
+    limit = MAX_PIXELS[kind]
+    if width * height > limit or max(width, height) > MAX_SIDE:
+        raise BadImage(f"{width}x{height} pixels, the limit of {kind} is {limit // 10**6} million")
     if min(width, height) < MIN_SIDE:
         raise BadImage(f"{width}x{height} pixels, too small")
 
@@ -80,7 +89,7 @@ def _plain_jpeg(data: bytes, size: int) -> Image.Image | None:
         height, width, colours, _ = simplejpeg.decode_jpeg_header(data)
     except ValueError:
         return None
-    _check_size(width, height)
+    _check_size("JPEG", width, height)
     if colours not in ("YCbCr", "Gray"):
         return None
     # the scaled decoder only for pictures much larger than what is wanted
@@ -92,31 +101,55 @@ def _plain_jpeg(data: bytes, size: int) -> Image.Image | None:
     return Image.fromarray(pixels)
 
 
-def _with_pillow(data: bytes, size: int) -> Image.Image:
+def _with_pillow(data: bytes, size: int, kind: str) -> Image.Image:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Pillow warns about metadata it cannot read
         try:
-            with Image.open(io.BytesIO(data), formats=_FORMATS) as image:
-                _check_size(*image.size)
+            with _opened(data, kind) as image:
+                _check_size(kind, *image.size)
                 if getattr(image, "n_frames", 1) > 1:
                     raise BadImage(f"animated: {image.n_frames} frames")
-                if image.format == "JPEG" and min(image.size) >= 4 * size:
+                if kind == "JPEG" and min(image.size) >= 4 * size:
                     image.draft(None, (2 * size, 2 * size))
                 image.load()
-                return _to_rgb(ImageOps.exif_transpose(image))
+                turn = _TURNS.get(image.getexif().get(_ORIENTATION, 1))
+                picture = _to_rgb(image)
+            return picture if turn is None else picture.transpose(turn)
         except BadImage:
             raise
         except Image.DecompressionBombError as error:
-            raise BadImage(f"more than {MAX_PIXELS // 1_000_000} million pixels") from error
+            limit = MAX_PIXELS[kind] // 10**6
+            raise BadImage(f"more than {limit} million pixels") from error
         except Exception as error:  # whatever a broken file makes a decoder raise is its reason
             raise BadImage(_reason(error)) from error
 
 
+def _opened(data: bytes, kind: str) -> Image.Image:
+    if kind == "JPEG":
+        # Image.open would make an MPO of a JPEG that is followed by more pictures, as cameras write
+        # for depth or brightness; the first picture is the photograph, for both decoders
+        return JpegImageFile(io.BytesIO(data))
+    return Image.open(io.BytesIO(data), formats=(kind,))
+
+
 def _to_rgb(image: Image.Image) -> Image.Image:
+    """RGB, a band of rows at a time: a large picture is never held in a third form beside."""
     if image.mode == "RGB":
         return image
+    if image.width * image.height <= _BAND:
+        return _band_to_rgb(image)
+    picture = Image.new("RGB", image.size)
+    rows = max(1, _BAND // image.width)
+    for top in range(0, image.height, rows):
+        band = image.crop((0, top, image.width, min(image.height, top + rows)))
+        picture.paste(_band_to_rgb(band), (0, top))
+    return picture
+
+
+def _band_to_rgb(image: Image.Image) -> Image.Image:
     if image.mode.startswith("I"):  # 16-bit gray: keep the high byte; Pillow would clip at 255
-        return Image.fromarray((np.asarray(image).astype(np.int64) >> 8).clip(0, 255).astype("u1"))
+        high = (np.asarray(image).astype(np.int64) >> 8).clip(0, 255).astype("u1")
+        return Image.fromarray(high).convert("RGB")
     if image.mode in ("RGBA", "LA", "PA") or "transparency" in image.info:
         image = image.convert("RGBA")
         white: Any = Image.new("RGBA", image.size, (255, 255, 255, 255))

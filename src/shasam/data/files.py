@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import stat
 from functools import cached_property
 from pathlib import Path
 
@@ -13,7 +12,8 @@ import pyarrow as pa
 
 from shasam.data.decode import MAX_BYTES, BadImage, decode
 from shasam.data.source import Listing, Reading, Source
-from shasam.errors import DataError
+from shasam.errors import DataError, FileError
+from shasam.files import read_bytes
 
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".webp")
 
@@ -42,17 +42,10 @@ class Folder:
         return Path(os.path.realpath(path)).is_relative_to(self.root)
 
     def read(self, path: str) -> bytes:
-        full = self.locate(path)
         try:
-            with open(full, "rb") as file:
-                info = os.fstat(file.fileno())
-                if not stat.S_ISREG(info.st_mode):
-                    raise BadImage("not a regular file")
-                if info.st_size > MAX_BYTES:
-                    raise BadImage(f"{info.st_size >> 20} MiB, the limit is {MAX_BYTES >> 20} MiB")
-                return file.read()
-        except OSError as error:
-            raise BadImage(error.strerror or type(error).__name__) from error
+            return read_bytes(self.locate(path), limit=MAX_BYTES)
+        except FileError as error:
+            raise BadImage(error.reason) from error
 
     def stamp(self, path: str) -> int:
         """Size and time of change in 63 bits; 0 for what is not there."""

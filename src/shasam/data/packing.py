@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -12,10 +14,20 @@ import numpy as np
 import pyarrow as pa
 
 from shasam.data.source import Reading, Source
-from shasam.data.store import Shard, Store, finish, finished_shard, shard_rows, write_shard
-from shasam.errors import DataError
+from shasam.data.store import (
+    DamagedStore,
+    Shard,
+    Store,
+    finish,
+    finished_shard,
+    shard_rows,
+    write_shard,
+)
+from shasam.errors import DataError, FileError
 from shasam.files import make_folder, remove_leftovers
+from shasam.memory import readable
 
+_LOG = logging.getLogger("shasam")
 _STALE = 3600  # seconds after which a temporary file belongs to nobody
 _TASK = 64  # rows that a thread reads at a time
 Progress = Callable[[int, int], None]  # rows done, rows in all
@@ -29,9 +41,12 @@ def store_directory(source: Source, size: int) -> Path:
 
 def open_store(source: Source, size: int, *, progress: Progress | None = None) -> Store:
     """The store of a source, packed now if it is missing or if files have changed."""
-    table = source.table()
-    store = _current(store_directory(source, size), table, source.stamps(table))
-    return store or pack(source, size, progress=progress)
+    table, directory = source.table(), store_directory(source, size)
+    store = _current(directory, table, source.stamps(table))
+    if store is not None:
+        return store
+    _unseal(directory)
+    return pack(source, size, progress=progress)
 
 
 def _current(directory: Path, table: pa.Table, stamps: np.ndarray) -> Store | None:
@@ -39,7 +54,10 @@ def _current(directory: Path, table: pa.Table, stamps: np.ndarray) -> Store | No
     try:
         store = Store.open(directory)
         index = store.index
-    except (DataError, OSError, pa.ArrowException):
+    except DamagedStore as error:
+        _LOG.warning("%s. What is damaged is packed again", error)
+        return None
+    except DataError:
         return None  # not there yet, or not whole: packing keeps the shards that are good
     same = (
         len(store) == index.num_rows == table.num_rows
@@ -61,7 +79,7 @@ def pack(
     # Only an outdated store loses its seal: another process may be packing the same files now, and
     # as both write the same bytes under the same names neither disturbs the other.
     if (directory / "store.json").exists() and _current(directory, table, stamps) is None:
-        (directory / "store.json").unlink(missing_ok=True)
+        _unseal(directory)
     remove_leftovers(directory, older_than=_STALE)
     shards: dict[int, Shard] = {}
     done, todo = 0, []
@@ -74,6 +92,7 @@ def pack(
         else:
             shards[number] = shard
             done += shard.rows
+    _check_space(directory, (table.num_rows - done) * size * size * 3)
     if progress:
         progress(done, table.num_rows)
     with ThreadPoolExecutor(workers or os.cpu_count() or 1) as pool:
@@ -98,6 +117,23 @@ def pack(
     done_shards = [shards[number] for number in sorted(shards)]
     finish(directory, size, done_shards)
     return Store(directory, size, per_shard, tuple(done_shards))
+
+
+def _unseal(directory: Path) -> None:
+    try:
+        (directory / "store.json").unlink(missing_ok=True)
+    except OSError as error:
+        raise FileError(directory, f"cannot be packed anew: {error.strerror}") from error
+
+
+def _check_space(directory: Path, needed: int) -> None:
+    """Say at once that the images cannot fit, not after an hour of packing."""
+    free = shutil.disk_usage(directory).free
+    if needed > free:
+        raise DataError(
+            f"the packed images need {readable(needed)} more and {directory} has {readable(free)} "
+            "free; free space, choose a smaller size, or another disk with --store or SHASAM_CACHE"
+        )
 
 
 def _ahead(

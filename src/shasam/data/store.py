@@ -1,8 +1,10 @@
 """Packed pixels: uint8 shards that are memory-mapped, an index, and hashes of both.
 
 A store is a folder with ``shard-00000.bin`` (rows x H x W x 3), ``shard-00000.arrow`` (id, path,
-stamp, content_hash, reason of the same rows) and ``store.json``, which is written last. The index
-is memory-mapped too, so that opening a store costs the same at a thousand rows and at a million.
+stamp, content_hash, reason of the same rows), ``shard-00000.json`` (rows and hashes of both) and
+``store.json``, which lists all shards, carries its own hash and is written last. The index is
+memory-mapped too. No file of a store is parsed or mapped before its hash has been found right;
+``.verified.json`` remembers which files that was done for, so that it is done once.
 """
 
 from __future__ import annotations
@@ -12,14 +14,17 @@ import json
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from shasam.errors import DataError
-from shasam.files import write_atomic
+from shasam.data.verified import file_hash, unverified
+from shasam.documents import read_json
+from shasam.errors import DataError, ShasamError
+from shasam.files import read_bytes, write_atomic
 
-VERSION = 1
+VERSION = 2
 INDEX = pa.schema(
     [
         ("id", pa.string()),
@@ -30,11 +35,16 @@ INDEX = pa.schema(
     ]
 )
 _SHARD_BYTES = 32 << 20
+_MAX_INDEX = 1 << 30  # bytes of the index of one shard
 
 
 def shard_rows(size: int) -> int:
     """Rows of a shard: a power of two, at most 32 MiB; small enough to lose little to a kill."""
     return 1 << max(4, (_SHARD_BYTES // (size * size * 3)).bit_length() - 1)
+
+
+class DamagedStore(DataError):
+    """A store that was whole once: a file of it has other bytes now."""
 
 
 @dataclass(frozen=True)
@@ -47,35 +57,36 @@ class Shard:
 
 
 def write_shard(directory: Path, number: int, images: np.ndarray, index: pa.Table) -> Shard:
-    """Write pixels, then index; the index carries the hash of the pixels for resuming."""
-    pixels = hashlib.sha256(images.data).hexdigest()
+    """Write pixels, then index, then the hashes of both: without these it is no shard."""
     sink = pa.BufferOutputStream()
-    table = index.cast(INDEX).replace_schema_metadata({"pixels": pixels})
-    with pa.ipc.new_file(sink, table.schema) as writer:
-        writer.write_table(table.combine_chunks())
-    data = sink.getvalue()
-    write_atomic(directory / f"shard-{number:05d}.bin", images.data)
-    write_atomic(directory / f"shard-{number:05d}.arrow", memoryview(data))
-    return Shard(len(images), pixels, hashlib.sha256(data).hexdigest())
+    with pa.ipc.new_file(sink, INDEX) as writer:
+        writer.write_table(index.cast(INDEX).combine_chunks())
+    data = memoryview(sink.getvalue())
+    pixels, listed = (hashlib.sha256(part).hexdigest() for part in (images.data, data))
+    shard = Shard(len(images), pixels, listed)
+    write_atomic(_part(directory, number, "bin"), images.data)
+    write_atomic(_part(directory, number, "arrow"), data)
+    write_atomic(_part(directory, number, "json"), json.dumps(vars(shard)))
+    return shard
 
 
 def finished_shard(
     directory: Path, number: int, ids: list[str], stamps: np.ndarray
 ) -> Shard | None:
     """The shard that is already there, if it is whole and holds these very files."""
-    pixels, index = directory / f"shard-{number:05d}.bin", directory / f"shard-{number:05d}.arrow"
     try:
-        data = index.read_bytes()
+        shard = Shard(**read_json(_part(directory, number, "json")))
+        data = read_bytes(_part(directory, number, "arrow"), limit=_MAX_INDEX)
+        if shard.rows != len(ids) or hashlib.sha256(data).hexdigest() != shard.index:
+            return None
         table = pa.ipc.open_file(data).read_all()
-        wanted = (table.schema.metadata or {})[b"pixels"].decode()
         same = table.column("id").to_pylist() == ids and np.array_equal(
             table.column("stamp").to_numpy(), stamps
         )
-        if not same or _file_hash(pixels) != wanted:
-            return None
-    except (OSError, pa.ArrowException, KeyError):
+        whole = same and file_hash(_part(directory, number, "bin")) == shard.pixels
+        return shard if whole else None
+    except (ShasamError, TypeError):
         return None  # not there, or torn by a kill: it is written anew
-    return Shard(len(ids), wanted, hashlib.sha256(data).hexdigest())
 
 
 def finish(directory: Path, size: int, shards: list[Shard]) -> None:
@@ -86,15 +97,16 @@ def finish(directory: Path, size: int, shards: list[Shard]) -> None:
         "shard_rows": shard_rows(size),
         "shards": [vars(shard) for shard in shards],
     }
-    write_atomic(directory / "store.json", json.dumps(record, indent=1))
+    sealed = {**record, "sha256": _digest(record)}
+    write_atomic(directory / "store.json", json.dumps(sealed, indent=1))
 
 
-def _file_hash(path: Path) -> str:
-    digest = hashlib.sha256()
-    with open(path, "rb") as file:
-        while chunk := file.read(1 << 20):
-            digest.update(chunk)
-    return digest.hexdigest()
+def _digest(record: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()
+
+
+def _part(directory: Path, number: int, suffix: str) -> Path:
+    return directory / f"shard-{number:05d}.{suffix}"
 
 
 @dataclass(frozen=True)
@@ -105,23 +117,42 @@ class Store:
     size: int
     shard_rows: int
     shards: tuple[Shard, ...] = field(repr=False)
+    # shards that have been mapped, by number; a map without a descriptor may stay
+    _maps: dict[int, np.ndarray] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
     def open(cls, directory: Path) -> Store:
+        """The store of a folder, once every file of it has its hash."""
+        if not (directory / "store.json").exists():
+            raise DataError(f"{directory} is not a whole packed store: it has no store.json")
         try:
-            record = json.loads((directory / "store.json").read_text())
+            record = read_json(directory / "store.json")
+        except DataError as error:
+            raise DamagedStore(f"{error}; the store is damaged") from error
+        try:
+            if record.pop("sha256", None) != _digest(record):
+                raise DamagedStore(f"{directory}/store.json is damaged: it fails its own hash")
             if record["version"] != VERSION:
                 raise DataError(f"{directory} was packed by another version; pack it anew")
             shards = tuple(Shard(**shard) for shard in record["shards"])
             store = cls(directory, int(record["size"]), int(record["shard_rows"]), shards)
-        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-            raise DataError(f"{directory} is not a whole packed store: {error}") from error
-        for number, shard in enumerate(shards):
-            path = directory / f"shard-{number:05d}.bin"
-            wanted = shard.rows * store.size**2 * 3
-            if not path.is_file() or path.stat().st_size != wanted:
-                raise DataError(f"{path} should have {wanted} bytes; pack the data anew")
+        except (KeyError, TypeError, ValueError) as error:
+            raise DamagedStore(f"{directory}/store.json is damaged: {error}") from error
+        damaged = unverified(directory, store.files())
+        if damaged:
+            raise DamagedStore(
+                f"{len(damaged)} files of the packed store {directory} are damaged "
+                f"({', '.join(damaged[:3])}): their bytes fail their hashes"
+            )
         return store
+
+    def files(self) -> dict[str, str]:
+        """The SHA-256 that every file of the shards must have, by name."""
+        listed: dict[str, str] = {}
+        for number, shard in enumerate(self.shards):
+            listed[_part(self.directory, number, "bin").name] = shard.pixels
+            listed[_part(self.directory, number, "arrow").name] = shard.index
+        return listed
 
     def __len__(self) -> int:
         return sum(shard.rows for shard in self.shards)
@@ -131,20 +162,21 @@ class Store:
         """id, path, stamp, content_hash, reason of all rows; mapped, not read."""
         tables = []
         for number in range(len(self.shards)):
-            path = str(self.directory / f"shard-{number:05d}.arrow")
-            tables.append(pa.ipc.open_file(pa.memory_map(path)).read_all())
-        tables = [table.replace_schema_metadata(None) for table in tables]
+            with pa.memory_map(str(_part(self.directory, number, "arrow"))) as file:
+                tables.append(pa.ipc.open_file(file).read_all())
         return pa.concat_tables(tables) if tables else INDEX.empty_table()
 
-    @cached_property
-    def _maps(self) -> list[np.ndarray]:
-        shape = (self.size, self.size, 3)
-        return [
-            np.memmap(
-                self.directory / f"shard-{number:05d}.bin", np.uint8, "r", shape=(s.rows, *shape)
-            ).view(np.ndarray)
-            for number, s in enumerate(self.shards)
-        ]
+    def _pixels(self, number: int) -> np.ndarray:
+        """The images of a shard. It is mapped when it is first used, and its descriptor closed:
+
+        CelebA at 224 px has 1,583 shards, more than the files that a process may have open.
+        """
+        if number not in self._maps:
+            with pa.memory_map(str(_part(self.directory, number, "bin"))) as file:
+                buffer = file.read_buffer()
+            shape = (self.shards[number].rows, self.size, self.size, 3)
+            self._maps[number] = np.frombuffer(buffer, np.uint8).reshape(shape)
+        return self._maps[number]
 
     def images(self, rows: np.ndarray) -> np.ndarray:
         """Pixels (B, H, W, 3) uint8 of these rows, in this order."""
@@ -152,18 +184,15 @@ class Store:
         if len(rows) and not (rows.min() >= 0 and rows.max() < len(self)):
             raise DataError(f"rows must be in 0..{len(self) - 1}; got {rows.min()}..{rows.max()}")
         out = np.empty((len(rows), self.size, self.size, 3), dtype=np.uint8)
-        maps = self._maps
         shard, place = np.divmod(rows, self.shard_rows)
         for i, (number, row) in enumerate(zip(shard.tolist(), place.tolist(), strict=True)):
-            out[i] = maps[number][row]
+            out[i] = self._pixels(number)[row]
         return out
 
+    def __getstate__(self) -> dict[str, Any]:
+        """For another process, which maps the files itself."""
+        return {**{k: v for k, v in vars(self).items() if k != "index"}, "_maps": {}}
+
     def verify(self) -> list[str]:
-        """The files whose bytes no longer have their hash; an empty list is good."""
-        bad = []
-        for number, shard in enumerate(self.shards):
-            for suffix, wanted in (("bin", shard.pixels), ("arrow", shard.index)):
-                path = self.directory / f"shard-{number:05d}.{suffix}"
-                if not path.is_file() or _file_hash(path) != wanted:
-                    bad.append(path.name)
-        return bad
+        """The files whose bytes do not have their hash, all read again; an empty list is good."""
+        return unverified(self.directory, self.files(), remembered=False)
