@@ -33,8 +33,9 @@ def before_after(baseline: str, by_method: Mapping[str, Sequence[Entry]]) -> lis
                 return []
             shown.append(percent(mean))
     groups = joined(by_method[baseline][0].groups)
+    plain = f"cross-entropy ({baseline})" if baseline.startswith("ce") else baseline
     return [
-        f"Before, with {baseline}: a gap of {shown[0]} points between {groups}, and {shown[1]} % "
+        f"Before, with {plain}: a gap of {shown[0]} points between {groups}, and {shown[1]} % "
         "of all images classified correctly.",
         f"After, with {other}: a gap of {shown[2]} points, and {shown[3]} % classified correctly.",
         "The gap is how much the accuracy on images of the same class differs between the groups "
