@@ -19,11 +19,11 @@ from shasam.data.manifest import SCHEMA, Manifest
 from shasam.data.views import two_views
 from shasam.methods.ce import CE, CEConfig
 from shasam.models import ResNet18
+from shasam.spec.train import StageSpec, TrainSpec
 from shasam.training.interrupt import Interrupt
 from shasam.training.log import RunLog
 from shasam.training.optimizers import make_optimizer
 from shasam.training.runtime import Runtime
-from shasam.training.spec import StageSpec, TrainSpec
 from shasam.training.trainer import Trainer
 
 SIZE, WIDTH, BATCH, IMAGES = 64, 16, 96, 2000

@@ -21,8 +21,8 @@ import torch
 import torch.nn.functional as F
 from lightning_fabric import Fabric
 
-from shasam.documents import read_yaml
 from shasam.data import open_data
+from shasam.documents import read_yaml
 from shasam.metrics import Counts, compare_seeds, values
 from shasam.models import Classifier
 from shasam.runs.grid import expand_labelled

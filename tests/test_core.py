@@ -156,7 +156,6 @@ NEED_TORCH_IMPORTS = [
     "from shasam.testing.methods import check_method",
     "import shasam.data.views",
     "import shasam; shasam.train",
-    "import shasam.config",
 ]
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from shasam.config import parse_set
 from shasam.documents import MAX_VALUES, parse_json, parse_yaml, read_json, read_yaml
 from shasam.errors import DataError, ShasamError, SpecError
+from shasam.spec import parse_set
 
 ALIASES = "a: &a [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
     f"{b}: &{b} [{', '.join([f'*{a}'] * 10)}]\n" for a, b in pairwise("abcdefghi")

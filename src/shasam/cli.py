@@ -11,7 +11,8 @@ import sys
 import warnings
 from typing import Any
 
-from cyclopts import App
+from cyclopts import App, CycloptsError
+from pydantic import ValidationError
 
 import shasam
 from shasam.commands.audit import audit
@@ -48,7 +49,25 @@ COMMANDS: tuple[Any, ...] = (
     records,
 )
 
-app = App(name="shasam", version=shasam.__version__, help=HELP)
+
+def _wrong_flag(error: CycloptsError) -> str:
+    """A flag that cannot be used, in one line: its name, what is wrong, and what was given."""
+    cause = error.__cause__ or error.__context__
+    if not isinstance(cause, ValidationError):
+        return f"shasam: {error}"
+    lines = []
+    for entry in cause.errors():
+        place = [
+            str(part) for part in entry["loc"] if part != "learn"
+        ]  # its flags are the plain ones
+        flag = f"--{'.'.join(place)}".replace("_", "-") if place else "flags"
+        message = entry["msg"].removeprefix("Value error, ")
+        given = "" if isinstance(entry["input"], dict) else f", not {entry['input']!r:.200}"
+        lines.append(f"shasam: {flag}: {message[0].lower()}{message[1:]}{given}")
+    return "\n".join(lines)
+
+
+app = App(name="shasam", version=shasam.__version__, help=HELP, error_formatter=_wrong_flag)
 for _place, _command in enumerate(COMMANDS):
     if isinstance(_command, App):
         _command.sort_key = _place

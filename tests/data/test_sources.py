@@ -53,7 +53,7 @@ def celeba(root: Path, n: int = 60) -> Path:
 
 def own(tmp_path: Path, **changes: object) -> DataSpec:
     values = {
-        "name": "manifest", "root": tmp_path / "photos", "csv": tmp_path / "photos/people.csv",
+        "name": "table", "root": tmp_path / "photos", "csv": tmp_path / "photos/people.csv",
         "target": "smile", "sensitive": "age<35", "store": tmp_path / "store", "size": 16,
     }  # fmt: skip
     return DataSpec(**{**values, **changes})
@@ -66,7 +66,7 @@ def test_all_built_in_sources_keep_the_contract(tmp_path: Path) -> None:
         "clusters": DataSpec(name="clusters"),
         "utkface": DataSpec(name="utkface", root=utkface(tmp_path / "u"), holdout_per_cell=3),
         "celeba": DataSpec(name="celeba", root=celeba(tmp_path / "c")),
-        "manifest": own(tmp_path),
+        "table": own(tmp_path),
     }
     assert set(specs) <= set(names("source"))
     for name, spec in specs.items():

@@ -30,7 +30,7 @@ def small_shards(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def spec(tmp_path: Path, store: str = "store") -> DataSpec:
     return DataSpec(
-        name="manifest", root=tmp_path / "photos", csv=tmp_path / "photos" / "people.csv",
+        name="table", root=tmp_path / "photos", csv=tmp_path / "photos" / "people.csv",
         target="smile", sensitive="age<35", store=tmp_path / store, size=16,
     )  # fmt: skip
 

@@ -14,9 +14,9 @@ from tests.tiny_data import TinyData
 from shasam.methods.base import Method
 from shasam.models import ResNet18, ViT
 from shasam.registry import lookup
+from shasam.spec.train import StageSpec, TrainSpec
 from shasam.training.log import RunLog
 from shasam.training.runtime import Runtime
-from shasam.training.spec import StageSpec, TrainSpec
 from shasam.training.trainer import Trainer
 
 DATA = TinyData(train=64, held=16, size=32)

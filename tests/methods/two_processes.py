@@ -10,8 +10,8 @@ from safetensors.torch import save_file
 from tests.methods.test_training import build
 from tests.tiny_data import TinyData
 
+from shasam.spec.train import StageSpec, TrainSpec
 from shasam.training.runtime import Runtime
-from shasam.training.spec import StageSpec, TrainSpec
 from shasam.training.trainer import Trainer
 
 # plain SGD: an adaptive rate would make much of the last bits of a sum

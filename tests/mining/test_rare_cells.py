@@ -7,11 +7,11 @@ import pytest
 import torch
 from tests.mining.rare_cells import CellData, random_design
 
-from shasam.config import resolve
 from shasam.data.batches import keyed_generator
 from shasam.mining import MinedPlan, MiningConfig, feasible_pairs
 from shasam.runs import evaluate
 from shasam.runs.execute import execute
+from shasam.spec import resolve
 from shasam.training.log import read_log
 from shasam.training.runtime import Runtime
 

@@ -68,7 +68,7 @@ def test_resnet_taps_are_feature_maps_and_do_not_change_the_embedding():
     z, taps = encoder.forward_taps(images, ("layer2", "layer4"))
     assert torch.equal(z, encoder(images))
     assert taps["layer2"].shape == (2, 16, 8, 8)
-    assert taps["layer4"].shape == (2, encoder.tap_channels["layer4"], 2, 2)
+    assert taps["layer4"].shape == (2, encoder.taps["layer4"], 2, 2)
 
 
 def test_vit_query_tap_is_the_class_tokens_query_of_the_last_block():

@@ -23,9 +23,9 @@ def train_until(
     import torch
     from tests.tiny_data import TinyData
 
-    from shasam.config import resolve
     from shasam.runs import evaluate
     from shasam.runs.execute import execute
+    from shasam.spec import resolve
     from shasam.training.log import RunLog
     from shasam.training.runtime import Runtime
     from shasam.training.trainer import Trainer

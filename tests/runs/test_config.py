@@ -1,11 +1,12 @@
 from __future__ import annotations
 
 import pytest
+import yaml
 
-from shasam.config import merge, parse_set, resolve
 from shasam.documents import read_yaml
 from shasam.errors import SpecError
 from shasam.runs.grid import expand
+from shasam.spec import merge, parse_set, resolve, stored_spec
 
 
 def test_a_profiles_words_on_drawn_faces_leave_other_images_alone():
@@ -18,9 +19,9 @@ def test_a_profiles_words_on_drawn_faces_leave_other_images_alone():
 
 def test_a_method_that_needs_a_vit_gets_one_and_a_profiles_words_on_it():
     spec = resolve({"method": "tadet"}, profile="quick")
-    assert (spec.model.encoder, spec.model.depth) == ("vit", 2)
+    assert (spec.model.encoder, spec.model.options["depth"]) == ("vit", 2)
     assert spec.train.learn.lr == 1e-3 != resolve({"method": "ce"}, profile="quick").train.learn.lr
-    assert resolve({"method": "ce"}, profile="quick").model.depth is None
+    assert "depth" not in resolve({"method": "ce"}, profile="quick").model.options
     asked = resolve({"method": "tadet", "model": {"encoder": "resnet18"}}, profile="quick")
     assert asked.model.encoder == "resnet18"  # and refused when it is built
 
@@ -30,7 +31,7 @@ def test_layers_win_over_profiles_and_the_last_layer_wins():
         {"method": "ce", "train": {"learn": {"epochs": 2}}}, {"train": {"lr": 0.5}}, profile="cpu"
     )
     assert (spec.train.learn.epochs, spec.train.learn.steps, spec.train.learn.lr) == (2, None, 0.5)
-    assert spec.data.size == 64 and spec.model.width == 16
+    assert spec.data.size == 64 and spec.model.options["width"] == 16
 
 
 def test_all_errors_are_reported_at_once_with_the_nearest_key():
@@ -129,3 +130,40 @@ def test_a_grid_with_errors_runs_nothing_and_names_them():
         expand({"grid": {"seed": 3}})
     with pytest.raises(SpecError, match="no such key"):
         expand({"base": {"method": "ce", "sed": 3}})
+
+
+def test_options_of_another_encoder_are_refused_and_dropped_from_old_runs():
+    with pytest.raises(SpecError, match=r"model\.options\.patch: no such key"):
+        resolve({"method": "ce", "model": {"encoder": "resnet18", "patch": 8}})
+    old = {"method": "ce", "model": {"encoder": "resnet18", "init": None, "width": 8, "patch": 16}}
+    spec = stored_spec(old)
+    assert spec.model.options == {"stem": "imagenet", "width": 8, "embed_dim": 256}
+
+
+def test_a_table_of_ones_own_needs_no_data_flag():
+    assert resolve({"data": {"csv": "people.csv"}}).data.name == "table"
+    assert resolve({"data": {"name": "manifest", "csv": "people.csv"}}).data.name == "table"
+    with pytest.raises(SpecError, match="csv is for your own table"):
+        resolve({"data": {"name": "faces", "csv": "people.csv"}})
+
+
+def test_every_field_of_the_specification_has_a_description():
+    from shasam.spec import DataSpec, ModelSpec, StageSpec, TrainSpec
+
+    for model in (DataSpec, ModelSpec, StageSpec):
+        assert all(field.description for field in model.model_fields.values())
+    stages = {"learn", "classify"}
+    assert all(f.description for name, f in TrainSpec.model_fields.items() if name not in stages)
+
+
+def test_a_flag_reaches_its_field(capsys):
+    from shasam.cli import app
+
+    flags = "--lr 0.25 --classify.lr 0.5 --split-seed 7 --seed 3 --encoder vit --allow-missing"
+    with pytest.raises(SystemExit) as end:
+        app(f"train ce --profile smoke {flags} --print-config".split())
+    assert end.value.code in (None, 0)
+    body = yaml.safe_load(capsys.readouterr().out)
+    assert (body["train"]["learn"]["lr"], body["train"]["classify"]["lr"]) == (0.25, 0.5)
+    assert (body["data"]["seed"], body["seed"]) == (7, 3)
+    assert body["model"]["encoder"] == "vit" and body["data"]["allow_missing"]

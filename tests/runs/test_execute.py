@@ -16,7 +16,6 @@ from safetensors.torch import load_file
 from tests.tiny_data import TinyData
 
 import shasam
-from shasam.config import resolve
 from shasam.errors import CheckpointError, DataError, InputError, Stopped, TrainingError
 from shasam.metrics import evaluate
 from shasam.runs.directory import RunDirectory
@@ -24,6 +23,7 @@ from shasam.runs.execute import execute
 from shasam.runs.load import load
 from shasam.runs.predictions import read_predictions
 from shasam.runs.probe import linear_probe
+from shasam.spec import resolve
 from shasam.training.interrupt import Interrupt
 from shasam.training.log import read_log
 from shasam.training.runtime import Runtime

@@ -7,7 +7,7 @@ import pytest
 from safetensors.torch import load_file
 from tests.runs.killable import run_child
 
-from shasam.config import resolve
+from shasam.spec import resolve
 from shasam.training.checkpoint import load_checkpoint
 from shasam.training.log import read_log
 

@@ -37,7 +37,7 @@ def test_train_ends_with_a_table_a_run_and_can_be_evaluated_again(trained, capsy
     before = (run / "predictions.parquet").read_bytes()
     evaluate(run, device="cpu", report=False)
     shown = capsys.readouterr().out
-    assert "accuracy" in shown and str(run) in shown.replace("\n", "")
+    assert " acc " in shown and str(run) in shown.replace("\n", "")
     assert (run / "predictions.parquet").read_bytes() == before
     assert json.loads((run / "provenance.json").read_text())["test_opened"] == 2
 

@@ -7,11 +7,11 @@ import resource
 import pytest
 from tests.tiny_data import TinyData
 
-from shasam.config import resolve
 from shasam.errors import MemoryLimitError, ShasamError, SpecError
 from shasam.registry import names
 from shasam.runs.build import build_method, outline
 from shasam.runs.execute import execute
+from shasam.spec import resolve
 from shasam.training.runtime import Runtime
 
 

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from shasam.config import resolve
 from shasam.runs import sweep as sweeps
 from shasam.runs.directory import RunDirectory
+from shasam.spec import resolve
 from shasam.training.checkpoint import load_checkpoint
 
 LONG = {

@@ -6,9 +6,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from shasam.spec.layers import full_keys
+from shasam.spec.train import StageSpec, TrainSpec
 from shasam.training.meters import effective_rank, mean_cosine
 from shasam.training.optimizers import learning_rate
-from shasam.training.spec import StageSpec, TrainSpec
 
 
 def test_mean_cosine_equals_the_loop_over_pairs():
@@ -34,6 +35,7 @@ def test_the_rate_grows_linearly_then_falls_along_a_cosine():
 
 
 def test_short_keys_of_train_belong_to_the_learning_stage():
-    spec = TrainSpec.model_validate({"epochs": 3, "lr": 0.5, "learn": {"steps": 7}})
+    layer = full_keys({"train": {"epochs": 3, "lr": 0.5, "learn": {"steps": 7}}})
+    spec = TrainSpec.model_validate(layer["train"])
     assert (spec.learn.epochs, spec.learn.steps, spec.learn.lr) == (3, None, 0.5)
     assert spec.stage("teacher") == spec.learn and spec.stage("classify") == spec.classify

@@ -3,27 +3,29 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Literal
 
-from cyclopts import Parameter
+from shasam.commands.flags import (
+    NO_DATA,
+    NO_MODEL,
+    NO_TRAIN,
+    DataFlags,
+    ModelFlags,
+    SetFlag,
+    TrainFlags,
+    layer,
+)
 
 
 def compare(
     *,
     methods: str = "all",
-    data: str = "faces",
-    root: Path | None = None,
-    csv: Path | None = None,
-    setting: str | None = None,
-    target: str | None = None,
-    sensitive: str | None = None,
-    alpha: float | None = None,
-    allow_missing: Annotated[bool | None, Parameter(negative=())] = None,
-    allow_bad: Annotated[bool | None, Parameter(negative=())] = None,
+    data: DataFlags = NO_DATA,
+    model: ModelFlags = NO_MODEL,
+    train: TrainFlags = NO_TRAIN,
     profile: Literal["paper", "cpu", "quick", "smoke"] = "quick",
-    steps: int | None = None,
     seeds: int = 3,
-    set_: Annotated[list[str] | None, Parameter(name="--set", negative=())] = None,
+    set_: SetFlag = None,
     out: Path = Path("runs"),
     page: Path = Path("comparison.html"),
     jobs: int = 1,
@@ -38,32 +40,10 @@ def compare(
     ----------
     methods
         Names with commas between them, or all. A name may carry its encoder: ce@vit.
-    data
-        The source: faces, utkface, celeba, manifest, ...
-    root
-        The folder of the images.
-    csv
-        The table of --data manifest.
-    setting
-        A named pair of target and sensitive attribute.
-    target
-        What is predicted.
-    sensitive
-        What must not matter.
-    alpha
-        How biased the training split is.
-    allow_missing
-        Go on without images that the folder lacks.
-    allow_bad
-        Go on without images that cannot be decoded.
     profile
         Starting point of every run.
-    steps
-        Length of the learning stage, the same for all.
     seeds
         Each method is trained with the seeds 0, 1, ...; the split follows the seed.
-    set_
-        Any key of the specification, for all runs.
     out
         The folder that holds run directories.
     page
@@ -79,7 +59,6 @@ def compare(
     from rich.console import Console
     from rich.table import Table
 
-    from shasam.config import merge, parse_set
     from shasam.files import write_atomic
     from shasam.metrics import catalogue
     from shasam.registry import names
@@ -92,21 +71,7 @@ def compare(
     # the ViT methods are to be seen beside cross-entropy on a ViT, whose batches are theirs
     everything = [*names("method"), "ce@vit", "balanced@vit"]
     chosen = everything if methods == "all" else [m.strip() for m in methods.split(",")]
-    given = {
-        "name": data,
-        "root": None if root is None else str(root),
-        "csv": None if csv is None else str(csv),
-        "setting": setting,
-        "target": target,
-        "sensitive": sensitive,
-        "alpha": alpha,
-        "allow_missing": allow_missing,
-        "allow_bad": allow_bad,
-    }
-    base: dict[str, Any] = {"data": {k: v for k, v in given.items() if v is not None}}
-    if steps is not None:
-        base["train"] = {"steps": steps}
-    base = merge(base, parse_set(set_ or []))
+    base = layer(data, model, train, set_)
     runs = []
     for asked in chosen:
         name, _, encoder = asked.partition("@")

@@ -5,91 +5,25 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import App, Parameter
 
+from shasam.commands.flags import NO_DATA, DataFlags
+from shasam.spec.data import DataSpec
+
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from shasam.data import Dataset, DataSpec
+    from shasam.data import Dataset
 
 app = App(name="data", help="Check, describe and pack a data set before training on it.")
 
 
-@Parameter(name="*")
-@dataclass(frozen=True)
-class Choice:
-    """Which data, and how it is labelled and split."""
-
-    data: str | None = None
-    "faces, utkface, celeba, manifest or clusters; 'manifest' when --csv is given, else 'faces'."
-    root: Path | None = None
-    "Folder that holds the images."
-    csv: Path | None = None
-    "Table of your own images: CSV or Parquet with a path column and attributes."
-    path_column: str = "path"
-    "Column with the path of each image."
-    id_column: str | None = None
-    "Column with a unique id; the path without it."
-    split_column: str | None = None
-    "Column with train, val or test; 'split' is used when it is there."
-    identity_column: str | None = None
-    "Column that names the person: nobody will be in two splits."
-    target: str | None = None
-    "What is predicted: a column or a rule such as 'age<35', 'race==0', 'Big_Nose&Young'."
-    sensitive: str | None = None
-    "What must not matter: a column or a rule."
-    setting: str | None = None
-    "A named pair of target and sensitive attribute, such as CelebA's a/m."
-    split: Literal["auto", "official", "balanced", "stratified"] = "auto"
-    "How the splits are made."
-    alpha: float | None = None
-    "Bias of the training split: one class is alpha times the other in each group."
-    flip_direction: bool = False
-    "Bias towards the other class."
-    n: int = 4000
-    "Training faces to draw (faces)."
-    n_per_group: int | None = None
-    "Training images per sensitive group."
-    holdout_per_cell: int | None = None
-    "Images per cell for val, and for test."
-    difficulty: float = 0.5
-    "How alike the classes are (faces), 0 to 1."
-    size: int = 64
-    "Pixels of a side."
-    seed: int = 0
-    "Seed of the split."
-    allow_missing: bool = False
-    "Go on without images that are listed and not there."
-    allow_bad: bool = False
-    "Go on when more than 1 % of the images cannot be read."
-    store: Path | None = None
-    "Folder of the packed stores; $SHASAM_CACHE or the user's cache without it."
-
-    def spec(self) -> DataSpec:
-        from pydantic import ValidationError
-
-        from shasam.data import DataSpec
-        from shasam.errors import SpecError
-
-        values = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "data"}
-        name = self.data or ("manifest" if self.csv else "faces")
-        try:
-            return DataSpec(name=name, **values)
-        except ValidationError as error:
-            wrong = [f"--{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()]
-            raise SpecError("; ".join(wrong).replace("_", "-")) from error
-
-
-_DEFAULT = Choice()
-
-
 @app.command
 def check(
-    choice: Choice = _DEFAULT, *, show: Annotated[int, Parameter(help="Names per list.")] = 10
+    data: DataFlags = NO_DATA, *, show: Annotated[int, Parameter(help="Names per list.")] = 10
 ) -> None:
     """Read every image once and list what is wrong: names, files, duplicates, the packed store."""
     from shasam.data import make_source
@@ -97,9 +31,8 @@ def check(
     from shasam.errors import DataError
 
     console = _console()
-    spec = choice.spec()
-    source = make_source(spec)
-    store = _packed(source, spec.size, console)
+    source = make_source(data)
+    store = _packed(source, data.size, console)
     ids, why = (store.index.column(name).to_pylist() for name in ("id", "reason"))
     bad = [(name, reason) for name, reason in zip(ids, why, strict=True) if reason]
     odd = [(item.id, item.reason) for item in source.listing.excluded]
@@ -123,7 +56,7 @@ def check(
             f"remove {store.directory} and prepare again"
         )
     console.print("packed store: every hash is right")
-    if len(bad) > 0.01 * len(ids) and not spec.allow_bad:
+    if len(bad) > 0.01 * len(ids) and not data.allow_bad:
         raise DataError(
             f"{len(bad) / len(ids):.1%} of the images cannot be read; training stops above 1 % "
             f"unless --allow-bad is given"
@@ -132,7 +65,7 @@ def check(
 
 @app.command
 def describe(
-    choice: Choice = _DEFAULT,
+    data: DataFlags = NO_DATA,
     *,
     sheet: Annotated[Path | None, Parameter(help="Write a contact sheet here (PNG).")] = None,
     save: Annotated[Path | None, Parameter(help="Write the manifest here (Parquet).")] = None,
@@ -142,40 +75,39 @@ def describe(
     from shasam.data.survey import reasons
 
     console = _console()
-    data = _opened(choice, console)
-    _cells(console, data)
-    _associations(console, data)
-    kinds = reasons(data.manifest.excluded)
+    opened = _opened(data, console)
+    _cells(console, opened)
+    _associations(console, opened)
+    kinds = reasons(opened.manifest.excluded)
     if kinds:
         console.print("left out:")
         for reason, count in kinds.most_common():
             console.print(f"  {count:,}  {reason}", markup=False, highlight=False)
         unusual = [
             (e["id"], e["reason"])
-            for e in data.manifest.excluded
+            for e in opened.manifest.excluded
             if not e["reason"].startswith("duplicate")
         ]
         _listed(console, "left out, without duplicates", unusual, show)
-    for note in data.manifest.notes:
+    for note in opened.manifest.notes:
         console.print(f"note: {note}", markup=False, highlight=False)
     if save is not None:
-        data.manifest.save(save)
+        opened.manifest.save(save)
         console.print(f"manifest saved: {save}", markup=False)
     if sheet is not None:
-        _sheet(console, data, sheet, "train")
-    console.print(f"manifest {data.manifest.sha256}", highlight=False, soft_wrap=True)
+        _sheet(console, opened, sheet, "train")
+    console.print(f"manifest {opened.manifest.sha256}", highlight=False, soft_wrap=True)
 
 
 @app.command
-def prepare(choice: Choice = _DEFAULT) -> None:
+def prepare(data: DataFlags = NO_DATA) -> None:
     """Pack the images at the chosen size; stopped work goes on where it was."""
     from shasam.data import make_source
 
     console = _console()
-    spec = choice.spec()
-    source = make_source(spec)
+    source = make_source(data)
     started = time.perf_counter()
-    store = _packed(source, spec.size, console)
+    store = _packed(source, data.size, console)
     seconds = time.perf_counter() - started
     weight = len(store) * store.size**2 * 3 / 2**20
     console.print(
@@ -187,14 +119,14 @@ def prepare(choice: Choice = _DEFAULT) -> None:
 
 @app.command
 def sheet(
-    choice: Choice = _DEFAULT,
+    data: DataFlags = NO_DATA,
     *,
     out: Annotated[Path, Parameter(help="The picture to write (PNG).")] = Path("sheet.png"),
     of: Annotated[Literal["train", "val", "test"], Parameter(help="The split.")] = "train",
 ) -> None:
     """A contact sheet: pictures of every cell of a split."""
     console = _console()
-    _sheet(console, _opened(choice, console), out, of)
+    _sheet(console, _opened(data, console), out, of)
 
 
 def _console() -> Console:
@@ -203,13 +135,11 @@ def _console() -> Console:
     return Console()
 
 
-def _opened(choice: Choice, console: Console) -> Dataset:
+def _opened(data: DataSpec, console: Console) -> Dataset:
     from shasam.data.dataset import assemble, make_protocol, make_source
 
-    spec = choice.spec()
-    source = make_source(spec)
-    protocol = make_protocol(source)
-    return assemble(source, protocol, _packed(source, spec.size, console))
+    source = make_source(data)
+    return assemble(source, make_protocol(source), _packed(source, data.size, console))
 
 
 def _packed(source, size: int, console: Console):

@@ -11,8 +11,8 @@ from shasam.data.dataset import Dataset, make_protocol, make_source, open_data
 from shasam.data.manifest import Manifest
 from shasam.data.protocol import Protocol
 from shasam.data.source import Exclusion, Label, Listing, Reading, Source
-from shasam.data.spec import DataSpec
 from shasam.data.store import Store
+from shasam.spec.data import DataSpec
 
 __all__ = [
     "DataSpec",

@@ -12,10 +12,10 @@ from shasam.data.manifest import Manifest
 from shasam.data.packing import Progress, open_store
 from shasam.data.protocol import Protocol
 from shasam.data.source import Exclusion, Source
-from shasam.data.spec import DataSpec
 from shasam.data.store import Store
 from shasam.errors import DataError, SpecError
 from shasam.registry import did_you_mean, lookup
+from shasam.spec.data import DataSpec
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 import pyarrow as pa
 
-from shasam.data.spec import DataSpec
+from shasam.spec.data import DataSpec
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from shasam.data.batches import BalancedPlan, BatchPlan, NaturalPlan
 from shasam.errors import SpecError
+from shasam.models import Encoder
 from shasam.types import Batch, Losses, Predictions
 
 
@@ -47,7 +48,7 @@ class Method(nn.Module):
     # the encoder a method cannot do without, or None where any will do
     needs_encoder: ClassVar[str | None] = None
 
-    def __init__(self, config: MethodConfig, encoder: nn.Module, classes: int, groups: int) -> None:
+    def __init__(self, config: MethodConfig, encoder: Encoder, classes: int, groups: int) -> None:
         super().__init__()
         self.config, self.encoder, self.classes, self.groups = config, encoder, classes, groups
 

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping
 from typing import ClassVar
 
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from shasam.methods.base import Method, MethodConfig
-from shasam.models import Classifier
+from shasam.models import Classifier, Encoder
 from shasam.registry import register
 from shasam.types import Batch, Losses
 
@@ -30,9 +30,9 @@ class CE(Method):
     row_wise = True
     config: CEConfig
 
-    def __init__(self, config: CEConfig, encoder: nn.Module, classes: int, groups: int) -> None:
+    def __init__(self, config: CEConfig, encoder: Encoder, classes: int, groups: int) -> None:
         super().__init__(config, encoder, classes, groups)
-        inside = int(encoder.out_dim)  # type: ignore[arg-type]
+        inside = encoder.out_dim
         self.classifier = Classifier(inside, config.classifier_hidden, classes)
 
     def steps(self, batch: Batch, stage: str) -> Iterator[tuple[str, Losses]]:

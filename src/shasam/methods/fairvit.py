@@ -9,9 +9,10 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
-from shasam.errors import ContractError, SpecError
+from shasam.errors import ContractError
 from shasam.methods.base import Stage
 from shasam.methods.ce import CE, CEConfig
+from shasam.models import Encoder
 from shasam.models.fair_attention import add_masks, note_scale
 from shasam.registry import register
 from shasam.types import Batch, Losses
@@ -54,17 +55,14 @@ class FairViT(CE):
     recent: Tensor
     boundary: Tensor
 
-    def __init__(self, config: Config, encoder: nn.Module, classes: int, groups: int) -> None:
-        if not hasattr(encoder, "blocks"):
-            raise SpecError("fairvit masks the layers of a ViT; set model.encoder to vit")
+    def __init__(self, config: Config, encoder: Encoder, classes: int, groups: int) -> None:
         super().__init__(config, encoder, classes, groups)
         masks = groups * config.chunks
         self.state = add_masks(encoder, masks)
         self.mask_weights = nn.Parameter(torch.full((masks,), config.weight_start))
-        depth = len(encoder.blocks)  # type: ignore[arg-type]
-        first = max(0, depth - config.supervised_blocks)
-        self.taps = tuple(f"blocks.{n}" for n in range(first, depth))
-        width = int(encoder.out_dim)  # type: ignore[arg-type]
+        first = max(0, len(encoder.layers) - config.supervised_blocks)
+        self.taps = encoder.layers[first:]
+        width = encoder.out_dim
         self.deep_heads = nn.ModuleList(
             nn.Sequential(nn.LayerNorm(width), nn.Linear(width, classes)) for _ in self.taps
         )
@@ -88,8 +86,7 @@ class FairViT(CE):
         group_B = batch.s_B * self.config.chunks + chunk_B
         shares_G = torch.bincount(group_B, minlength=len(self.mask_weights)) / len(group_B)
         self.state.weights_G, self.state.shares_G = self.mask_weights, shares_G
-        taps = self.encoder.forward_taps
-        features_BD, found = taps(batch.images, self.taps)  # type: ignore[operator]
+        features_BD, found = self.encoder.forward_taps(batch.images, self.taps)
         self.state.weights_G = self.state.shares_G = self.state.gradient_G = None
         scores_BC = self.classifier(features_BD).float()
         target = F.cross_entropy(scores_BC, batch.t_B)

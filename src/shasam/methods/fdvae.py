@@ -17,6 +17,7 @@ from shasam.losses import (
     total_correlation,
 )
 from shasam.methods.base import Method, MethodConfig, Stage
+from shasam.models import Encoder
 from shasam.models.shared import in_shares
 from shasam.registry import register
 from shasam.types import Batch, Losses
@@ -24,7 +25,7 @@ from shasam.types import Batch, Losses
 SIDE = 64  # pixels of the picture that is decoded
 
 
-class LatentEncoder(nn.Module):
+class LatentEncoder(Encoder):
     """Images (B, 3, H, W) to latent means (B, Z); ``stats`` gives the log variances as well."""
 
     def __init__(self, latents: int) -> None:
@@ -33,7 +34,7 @@ class LatentEncoder(nn.Module):
         self.down = nn.ModuleList(nn.Conv2d(a, b, 4, 2, 1) for a, b in pairwise(widths))
         self.wide = nn.Conv2d(64, 256, 4)
         self.last = nn.Conv2d(256, 2 * latents, 1)
-        self.out_dim = latents
+        self.out_dim, self.taps = latents, {}
 
     @in_shares
     def stats(self, images: Tensor) -> tuple[Tensor, Tensor]:
@@ -44,8 +45,11 @@ class LatentEncoder(nn.Module):
         mean_BZ, log_variance_BZ = self.last(F.relu(self.wide(x))).flatten(1).chunk(2, dim=1)
         return mean_BZ, log_variance_BZ
 
-    def forward(self, images: Tensor) -> Tensor:
-        return self.stats(images)[0]
+    def forward_taps(
+        self, images: Tensor, taps: tuple[str, ...]
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        self.check_taps(taps)
+        return self.stats(images)[0], {}
 
 
 class Decoder(nn.Module):
@@ -101,8 +105,9 @@ class FDVAE(Method):
         hidden: int = Field(1000, ge=1)  # of every 6-layer perceptron
 
     config: Config
+    encoder: LatentEncoder
 
-    def __init__(self, config: Config, encoder: nn.Module, classes: int, groups: int) -> None:
+    def __init__(self, config: Config, encoder: Encoder, classes: int, groups: int) -> None:
         # it has an encoder of its own; the one of the specification is not used
         own = LatentEncoder(3 * config.block)
         super().__init__(config, own, classes, groups)
@@ -139,7 +144,7 @@ class FDVAE(Method):
         if stage == "classify":
             yield "classifier", self._classifier_losses(batch)
             return
-        mean_BZ, log_variance_BZ = self.encoder.stats(batch.images)  # type: ignore[operator]
+        mean_BZ, log_variance_BZ = self.encoder.stats(batch.images)
         mean_BZ, log_variance_BZ = mean_BZ.float(), log_variance_BZ.float()
         noise_BZ = torch.randn(mean_BZ.shape, dtype=mean_BZ.dtype).to(mean_BZ.device)
         z_BZ = mean_BZ + noise_BZ * (0.5 * log_variance_BZ).exp()

@@ -6,11 +6,10 @@ from collections.abc import Iterator
 
 import torch.nn.functional as F
 from pydantic import Field
-from torch import nn
 
 from shasam.losses import dann_ramp, reverse_gradient
 from shasam.methods.ce import CE, CEConfig
-from shasam.models import Classifier
+from shasam.models import Classifier, Encoder
 from shasam.registry import register
 from shasam.types import Batch, Losses
 
@@ -34,9 +33,9 @@ class GRL(CE):
 
     config: Config
 
-    def __init__(self, config: Config, encoder: nn.Module, classes: int, groups: int) -> None:
+    def __init__(self, config: Config, encoder: Encoder, classes: int, groups: int) -> None:
         super().__init__(config, encoder, classes, groups)
-        inside = int(encoder.out_dim)  # type: ignore[arg-type]
+        inside = encoder.out_dim
         self.adversary = Classifier(inside, config.hidden, groups)
 
     def steps(self, batch: Batch, stage: str) -> Iterator[tuple[str, Losses]]:

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 import torch
 import torch.nn.functional as F
 from pydantic import Field
-from torch import Tensor, nn
+from torch import Tensor
 
 from shasam.methods.ce import CE, CEConfig
+from shasam.models import Encoder
 from shasam.registry import register
 from shasam.types import Batch, Losses
 
@@ -31,7 +32,7 @@ class GroupDRO(CE):
     config: Config
     weights_K: Tensor
 
-    def __init__(self, config: Config, encoder: nn.Module, classes: int, groups: int) -> None:
+    def __init__(self, config: Config, encoder: Encoder, classes: int, groups: int) -> None:
         super().__init__(config, encoder, classes, groups)
         cells = classes * groups
         self.register_buffer("weights_K", torch.full((cells,), 1 / cells, dtype=torch.float64))

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from shasam.losses import dann_ramp, negative_entropy, reverse_gradient
 from shasam.methods.base import Stage
 from shasam.methods.ce import CE, CEConfig
+from shasam.models import Encoder
 from shasam.registry import register
 from shasam.types import Batch, Losses
 
@@ -50,13 +51,15 @@ class LNL(CE):
 
     config: Config
 
-    def __init__(self, config: Config, encoder: nn.Module, classes: int, groups: int) -> None:
+    def __init__(self, config: Config, encoder: Encoder, classes: int, groups: int) -> None:
         super().__init__(config, encoder, classes, groups)
-        channels = getattr(encoder, "tap_channels", {})
-        layers = list(channels) or [f"blocks.{n}" for n in range(len(encoder.blocks))]  # type: ignore[arg-type]
-        middle = "layer2" if channels else layers[max(len(layers) // 2 - 1, 0)]
-        self.tap = {None: middle, "last": layers[-1]}.get(config.tap, config.tap)
-        self.predictor = BiasPredictor(channels.get(self.tap, encoder.out_dim), groups)
+        layers = encoder.layers
+        middle = layers[max(len(layers) // 2 - 1, 0)]  # layer2 of a ResNet, as published
+        self.tap = config.tap or middle
+        if config.tap == "last":
+            self.tap = layers[-1]
+        encoder.check_taps((self.tap,))
+        self.predictor = BiasPredictor(encoder.taps[self.tap], groups)
 
     def stages(self) -> tuple[Stage, ...]:
         return (Stage("learn", ("network", "predictor")),)
@@ -83,13 +86,8 @@ class LNL(CE):
         yield "predictor", Losses(group, {"group": group.detach()})
 
     def _pass(self, images: Tensor) -> tuple[Tensor, Tensor]:
-        taps = self.encoder.forward_taps
-        features_BD, found = taps(images, (self.tap,))  # type: ignore[operator]
-        map_BDHW = found[self.tap]
-        if map_BDHW.ndim == 3:  # a ViT's tokens (B, 1 + h*w, D): the patches as a map
-            side = int((map_BDHW.shape[1] - 1) ** 0.5)
-            map_BDHW = map_BDHW[:, 1:].transpose(1, 2).unflatten(2, (side, side))
-        return features_BD, map_BDHW
+        features_BD, found = self.encoder.forward_taps(images, (self.tap,))
+        return features_BD, self.encoder.as_map(found[self.tap])
 
     def _group_loss(self, map_BDHW: Tensor, batch: Batch) -> Tensor:
         scores_BGHW = self.predictor(map_BDHW)

@@ -17,6 +17,7 @@ from shasam.errors import InputError
 from shasam.losses import distillation_mmd
 from shasam.methods.base import Stage
 from shasam.methods.ce import CE, CEConfig
+from shasam.models import Encoder
 from shasam.registry import register
 from shasam.types import Batch, Losses
 
@@ -42,9 +43,9 @@ class MFD(CE):
 
     config: Config
 
-    def __init__(self, config: Config, encoder: nn.Module, classes: int, groups: int) -> None:
+    def __init__(self, config: Config, encoder: Encoder, classes: int, groups: int) -> None:
         super().__init__(config, encoder, classes, groups)
-        self.tap = "layer4" if "layer4" in getattr(encoder, "tap_channels", {}) else None
+        self.tap = encoder.last_map
         self.teacher = nn.ModuleDict(
             {"encoder": copy.deepcopy(encoder), "classifier": copy.deepcopy(self.classifier)}
         )
@@ -74,11 +75,11 @@ class MFD(CE):
         total = target + self.config.strength / 2 * gap
         yield "main", Losses(total, {"target": target.detach(), "mmd": gap.detach()})
 
-    def _pass(self, encoder: nn.Module, images: Tensor) -> tuple[Tensor, Tensor]:
+    def _pass(self, encoder: Encoder, images: Tensor) -> tuple[Tensor, Tensor]:
         if self.tap is None:
             features_BD = encoder(images)
             return features_BD, features_BD
-        features_BD, found = encoder.forward_taps(images, (self.tap,))  # type: ignore[operator]
+        features_BD, found = encoder.forward_taps(images, (self.tap,))
         return features_BD, found[self.tap].flatten(1)
 
     def _read_teacher(self, path: Path) -> None:

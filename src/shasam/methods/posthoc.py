@@ -7,10 +7,11 @@ from dataclasses import replace
 import numpy as np
 import torch
 from pydantic import Field
-from torch import Tensor, nn
+from torch import Tensor
 
 from shasam.methods.ce import CE, CEConfig
 from shasam.methods.equalised_odds import fit_binary, fit_classes, uniform_by_id
+from shasam.models import Encoder
 from shasam.registry import register
 from shasam.types import Predictions
 
@@ -38,7 +39,7 @@ class PostHoc(CE):
     swap_GCC: Tensor
     fitted_G: Tensor
 
-    def __init__(self, config: Config, encoder: nn.Module, classes: int, groups: int) -> None:
+    def __init__(self, config: Config, encoder: Encoder, classes: int, groups: int) -> None:
         super().__init__(config, encoder, classes, groups)
         # per group: p_ignore, constant, p0, threshold0, p1, threshold1
         self.register_buffer("rule_G6", torch.zeros(groups, 6, dtype=torch.float64))

@@ -7,11 +7,12 @@ from typing import Literal
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from shasam.data.batches import BatchPlan
 from shasam.methods.base import Stage
 from shasam.methods.ce import CE, CEConfig
+from shasam.models import Encoder
 from shasam.registry import register
 from shasam.types import Batch, Losses
 
@@ -34,7 +35,7 @@ class Reweight(CE):
     config: Config
     counts_CG: Tensor
 
-    def __init__(self, config: Config, encoder: nn.Module, classes: int, groups: int) -> None:
+    def __init__(self, config: Config, encoder: Encoder, classes: int, groups: int) -> None:
         super().__init__(config, encoder, classes, groups)
         self.register_buffer("counts_CG", torch.zeros(classes, groups, dtype=torch.float64))
 

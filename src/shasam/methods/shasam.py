@@ -21,7 +21,7 @@ from shasam.losses.combinatorial import flcmi_terms, logdetcmi
 from shasam.methods.base import Stage
 from shasam.methods.two_stage import TwoStage, TwoStageConfig
 from shasam.mining.plan import MinedPlan, MiningConfig
-from shasam.models import Classifier
+from shasam.models import Classifier, Encoder
 from shasam.registry import register
 from shasam.types import Batch, Losses
 
@@ -58,11 +58,11 @@ class Shasam(TwoStage):
     Config = ShasamConfig
     config: ShasamConfig
 
-    def __init__(self, config: ShasamConfig, encoder: nn.Module, classes: int, groups: int) -> None:
+    def __init__(self, config: ShasamConfig, encoder: Encoder, classes: int, groups: int) -> None:
         super().__init__(config, encoder, classes, groups)
         self.companion: nn.Module | None = None
         if config.companion:
-            self.companion = Classifier(int(encoder.out_dim), None, classes)  # type: ignore[arg-type]
+            self.companion = Classifier(encoder.out_dim, None, classes)
 
     def learn_stage(self) -> Stage:
         return Stage("learn", ("main",), views=2, sampling="mined")

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import torch.nn.functional as F
 from pydantic import Field
-from torch import Tensor, nn
+from torch import Tensor
 
 from shasam.errors import SpecError
 from shasam.losses import (
@@ -17,7 +17,7 @@ from shasam.losses import (
 )
 from shasam.methods.base import Stage
 from shasam.methods.ce import CE, CEConfig
-from shasam.models import Classifier
+from shasam.models import Classifier, Encoder
 from shasam.registry import register
 from shasam.types import Batch, Losses
 
@@ -28,9 +28,9 @@ class QueryMethod(CE):
     row_wise = False
     needs_encoder = "vit"
 
-    def __init__(self, config: CEConfig, encoder: nn.Module, classes: int, groups: int) -> None:
+    def __init__(self, config: CEConfig, encoder: Encoder, classes: int, groups: int) -> None:
         super().__init__(config, encoder, classes, groups)
-        if not hasattr(encoder, "blocks"):
+        if "query" not in encoder.taps:
             raise SpecError(
                 f"{type(self).__name__} reads the class token's query, which "
                 f"{type(encoder).__name__} does not have; set model.encoder to vit"
@@ -41,8 +41,7 @@ class QueryMethod(CE):
 
     def _pass(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Cross-entropy of the target, and q (B, D)."""
-        taps = self.encoder.forward_taps
-        features_BD, found = taps(batch.images, ("query",))  # type: ignore[operator]
+        features_BD, found = self.encoder.forward_taps(batch.images, ("query",))
         return F.cross_entropy(self.classifier(features_BD), batch.t_B), found["query"]
 
 
@@ -63,9 +62,9 @@ class TADeT(QueryMethod):
 
     config: Config
 
-    def __init__(self, config: Config, encoder: nn.Module, classes: int, groups: int) -> None:
+    def __init__(self, config: Config, encoder: Encoder, classes: int, groups: int) -> None:
         super().__init__(config, encoder, classes, groups)
-        self.adversary = Classifier(int(encoder.out_dim), None, groups)  # type: ignore[arg-type]
+        self.adversary = Classifier(encoder.out_dim, None, groups)
 
     def steps(self, batch: Batch, stage: str) -> Iterator[tuple[str, Losses]]:
         target, q_BD = self._pass(batch)

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from shasam.data.batches import BatchPlan
 from shasam.methods.base import Method, MethodConfig, Stage
-from shasam.models import Classifier, ProjectionHead
+from shasam.models import Classifier, Encoder, ProjectionHead
 from shasam.types import Batch, Losses
 
 
@@ -46,11 +46,9 @@ class TwoStage(Method):
     config: TwoStageConfig
     reweight_CG: Tensor
 
-    def __init__(
-        self, config: TwoStageConfig, encoder: nn.Module, classes: int, groups: int
-    ) -> None:
+    def __init__(self, config: TwoStageConfig, encoder: Encoder, classes: int, groups: int) -> None:
         super().__init__(config, encoder, classes, groups)
-        inside = int(encoder.out_dim)  # type: ignore[arg-type]
+        inside = encoder.out_dim
         self.projection = ProjectionHead(
             inside, config.projection_hidden, config.projection_dim, config.projection_batch_norm
         )

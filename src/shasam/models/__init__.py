@@ -6,19 +6,20 @@ from shasam.extras import need
 
 need("torch", __name__)
 
-from torch import nn
-
+from shasam.models.encoder import Encoder, EncoderConfig, MaskSite
 from shasam.models.heads import Classifier, ProjectionHead
 from shasam.models.init import InitReport, load_weights
 from shasam.models.resnet import ResNet18
-from shasam.models.spec import ModelSpec
 from shasam.models.vit import ViT
 from shasam.registry import lookup
+from shasam.spec.model import ModelSpec
 
 __all__ = [
     "Classifier",
+    "Encoder",
+    "EncoderConfig",
     "InitReport",
-    "ModelSpec",
+    "MaskSite",
     "ProjectionHead",
     "ResNet18",
     "ViT",
@@ -27,10 +28,7 @@ __all__ = [
 ]
 
 
-def build_encoder(spec: ModelSpec, image_size: int) -> nn.Module:
-    """The encoder named by ``spec.encoder``, with random weights.
-
-    An encoder maps images (B, 3, H, W) to (B, D), has ``out_dim`` = D and
-    ``forward_taps(images, taps) -> (embedding, {tap: tensor})``.
-    """
-    return lookup("encoder", spec.encoder).from_spec(spec, image_size)
+def build_encoder(spec: ModelSpec, image_size: int) -> Encoder:
+    """The encoder that a specification names, with random weights."""
+    kind = lookup("encoder", spec.encoder)
+    return kind.build(kind.Config.model_validate(spec.options), image_size)

@@ -9,6 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from shasam.models.encoder import Encoder
+
 
 @dataclass
 class MaskState:
@@ -76,25 +78,32 @@ def adaptive_mask(scores_RG: Tensor, state: MaskState) -> Tensor:
 class MaskedLinear(nn.Linear):
     """A linear layer with weight rows and bias multiplied by M.
 
-    There is one mask entry per output, or with ``heads`` one per head, the same for its query,
-    key and value. ``scores`` start at 0, so that the layer starts as the one it replaces.
+    There is one mask entry per output, or with ``heads`` one per head, the same for each of the
+    ``parts`` (query, key, value) that the layer holds. ``scores`` start at 0, so that the layer
+    starts as the one it replaces.
     """
 
     scores: nn.Parameter
 
     @classmethod
     def replacing(
-        cls, linear: nn.Linear, groups: int, state: MaskState, heads: int | None = None
+        cls,
+        linear: nn.Linear,
+        groups: int,
+        state: MaskState,
+        heads: int | None = None,
+        parts: int = 1,
     ) -> MaskedLinear:
         """The layer with the same weight and bias (the same tensors), and masks."""
         layer = cls(linear.in_features, linear.out_features, linear.bias is not None)
         layer.weight, layer.bias = linear.weight, linear.bias
         rows = linear.out_features if heads is None else heads
         layer.scores = nn.Parameter(torch.zeros(rows, groups))
-        layer.heads, layer.state = heads, state
+        layer.heads, layer.parts, layer.state = heads, parts, state
         return layer
 
     heads: int | None
+    parts: int
     state: MaskState
 
     def forward(self, x: Tensor) -> Tensor:
@@ -102,19 +111,17 @@ class MaskedLinear(nn.Linear):
             return F.linear(x, self.weight, self.bias)
         mask_R = adaptive_mask(self.scores, self.state)
         if self.heads is not None:  # outputs are ordered (q | k | v), each by heads
-            per_head = self.out_features // 3 // self.heads
-            mask_R = mask_R.repeat_interleave(per_head).repeat(3)
+            per_head = self.out_features // self.parts // self.heads
+            mask_R = mask_R.repeat_interleave(per_head).repeat(self.parts)
         bias = None if self.bias is None else self.bias * mask_R
         return F.linear(x, self.weight * mask_R[:, None], bias)
 
 
-def add_masks(vit: nn.Module, groups: int) -> MaskState:
-    """Replace qkv, proj, fc1 and fc2 of every block by masked layers; return what they share."""
+def add_masks(encoder: Encoder, groups: int) -> MaskState:
+    """Replace the encoder's maskable linear layers by masked ones; return what they share."""
     state = MaskState()
-    for block in vit.blocks:  # type: ignore[union-attr]
-        attention, mlp = block.attn, block.mlp
-        attention.qkv = MaskedLinear.replacing(attention.qkv, groups, state, attention.heads)
-        attention.proj = MaskedLinear.replacing(attention.proj, groups, state)
-        mlp.fc1 = MaskedLinear.replacing(mlp.fc1, groups, state)
-        mlp.fc2 = MaskedLinear.replacing(mlp.fc2, groups, state)
+    for site in encoder.mask_sites():
+        linear = getattr(site.owner, site.name)
+        masked = MaskedLinear.replacing(linear, groups, state, site.heads, site.parts)
+        setattr(site.owner, site.name, masked)
     return state

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Literal
 
 import torch.nn.functional as F
+from pydantic import Field
 from torch import Tensor, nn
 
-from shasam.errors import InputError
+from shasam.models.encoder import Encoder, EncoderConfig
 from shasam.models.shared import in_shares
-from shasam.models.spec import ModelSpec
-from shasam.registry import did_you_mean, register
+from shasam.registry import register
 
 
 class BasicBlock(nn.Module):
@@ -35,15 +35,35 @@ class BasicBlock(nn.Module):
         return F.relu(x + identity, inplace=True)
 
 
+class ResNetConfig(EncoderConfig):
+    """Settings of ResNet-18."""
+
+    stem: Literal["imagenet", "cifar"] = Field(
+        "imagenet",
+        description="First layers: 7x7 stride 2 and pooling, or 3x3 stride 1 (SupCon, FSCL).",
+    )
+    width: int = Field(
+        64, ge=1, le=65_536, description="Channels of layer1; 64 is the standard network."
+    )
+    embed_dim: int | None = Field(
+        256,
+        ge=1,
+        le=1_000_000,
+        description="Size of the embedding; null keeps the 8 * width pooled channels.",
+    )
+
+
 @register("resnet18", kind="encoder")
-class ResNet18(nn.Module):
-    """Images (B, 3, H, W) to embeddings (B, D).
+class ResNet18(Encoder):
+    """Images (B, 3, H, W) of any size to embeddings (B, D).
 
     ``stem="imagenet"`` is the 7x7 stride-2 convolution with max-pooling, ``"cifar"`` the 3x3
     stride-1 convolution that SupCon's and FSCL's code use (16 times the arithmetic).
     """
 
+    Config = ResNetConfig
     layers = ("layer1", "layer2", "layer3", "layer4")
+    last_map = "layer4"
 
     def __init__(
         self,
@@ -67,27 +87,21 @@ class ResNet18(nn.Module):
             inside = outside
         self.embed = nn.Identity() if embed_dim is None else nn.Linear(inside, embed_dim)
         self.out_dim = inside if embed_dim is None else embed_dim
-        self.tap_channels = {n: width * 2**i for i, n in enumerate(self.layers)}
+        self.taps = {n: width * 2**i for i, n in enumerate(self.layers)}
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
 
     @classmethod
-    def from_spec(cls, spec: ModelSpec, image_size: int) -> ResNet18:
-        """The encoder that a specification asks for; any image size will do."""
-        return cls(spec.stem, spec.width, spec.embed_dim)
-
-    def forward(self, images: Tensor) -> Tensor:
-        return self.forward_taps(images, ())[0]
+    def build(cls, config: EncoderConfig, image_size: int) -> ResNet18:
+        return cls(**config.model_dump())
 
     @in_shares
     def forward_taps(
         self, images: Tensor, taps: tuple[str, ...]
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """The embedding, and the feature maps (B, channels, h, w) after the named layers."""
-        for tap in taps:
-            if tap not in self.layers:
-                raise InputError(f"ResNet18 has no tap {tap!r}{did_you_mean(tap, self.layers)}")
+        self.check_taps(taps)
         x = F.relu(self.bn1(self.conv1(images)), inplace=True)
         if self.stem == "imagenet":
             x = F.max_pool2d(x, 3, 2, 1)

@@ -7,12 +7,13 @@ from typing import Literal
 
 import torch
 import torch.nn.functional as F
+from pydantic import Field
 from torch import Tensor, nn
 
 from shasam.errors import InputError
+from shasam.models.encoder import Encoder, EncoderConfig, MaskSite
 from shasam.models.shared import in_shares
-from shasam.models.spec import ModelSpec
-from shasam.registry import did_you_mean, register
+from shasam.registry import register
 
 # size -> (width, heads); depth is 12 for all of them
 SIZES = {"tiny": (192, 3), "small": (384, 6), "base": (768, 12)}
@@ -93,9 +94,26 @@ class PatchEmbed(nn.Module):
         return self.proj(images).flatten(2).transpose(1, 2)
 
 
+class ViTConfig(EncoderConfig):
+    """Settings of a vision transformer."""
+
+    size: Literal["tiny", "small", "base"] = Field("tiny", description="Width: 192, 384 or 768.")
+    patch: int = Field(16, ge=1, le=1024, description="Patch side in pixels.")
+    patch_stem: Literal["linear", "convolutions"] = Field(
+        "linear", description="How a patch becomes a token."
+    )
+    depth: int | None = Field(None, ge=1, le=200, description="Number of blocks; null means 12.")
+
+
 @register("vit", kind="encoder")
-class ViT(nn.Module):
-    """Images (B, 3, H, W) to the normalised class token (B, D)."""
+class ViT(Encoder):
+    """Images (B, 3, H, W) to the normalised class token (B, D).
+
+    Taps: ``"blocks.<n>"`` are the tokens (B, 1 + h*w, D) after a block, ``"query"`` (B, D) is the
+    class token's query vector in the last block, which TADeT reads.
+    """
+
+    Config = ViTConfig
 
     def __init__(
         self,
@@ -119,6 +137,8 @@ class ViT(nn.Module):
         self.blocks = nn.ModuleList(Block(dim, heads) for _ in range(depth or 12))
         self.norm = nn.LayerNorm(dim, eps=1e-6)
         self.out_dim = dim
+        self.layers = tuple(f"blocks.{n}" for n in range(len(self.blocks)))
+        self.taps = {**dict.fromkeys(self.layers, dim), "query": dim}
         nn.init.trunc_normal_(self.pos_embed, std=0.02)
         nn.init.normal_(self.cls_token, std=1e-6)
         for module in self.modules():
@@ -127,25 +147,28 @@ class ViT(nn.Module):
                 nn.init.zeros_(module.bias)
 
     @classmethod
-    def from_spec(cls, spec: ModelSpec, image_size: int) -> ViT:
-        """The encoder that a specification asks for, for square images of ``image_size``."""
-        return cls(spec.size, image_size, spec.patch, spec.depth, spec.patch_stem)
+    def build(cls, config: EncoderConfig, image_size: int) -> ViT:
+        options = ViTConfig.model_validate(config.model_dump())
+        return cls(options.size, image_size, options.patch, options.depth, options.patch_stem)
 
-    def forward(self, images: Tensor) -> Tensor:
-        return self.forward_taps(images, ())[0]
+    def as_map(self, tapped: Tensor) -> Tensor:
+        """The patch tokens of (B, 1 + h*w, D) as a map (B, D, h, w)."""
+        side = int((tapped.shape[1] - 1) ** 0.5)
+        return tapped[:, 1:].transpose(1, 2).unflatten(2, (side, side))
+
+    def mask_sites(self) -> list[MaskSite]:
+        sites = []
+        for block in self.blocks:
+            sites.append(MaskSite(block.attn, "qkv", block.attn.heads, parts=3))
+            sites.append(MaskSite(block.attn, "proj"))
+            sites += [MaskSite(block.mlp, "fc1"), MaskSite(block.mlp, "fc2")]
+        return sites
 
     @in_shares
     def forward_taps(
         self, images: Tensor, taps: tuple[str, ...]
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """The embedding, tokens (B, n, D) after ``"blocks.<n>"``, and ``"query"`` (B, D).
-
-        ``"query"`` is the class token's query vector in the last block, which TADeT reads.
-        """
-        known = ["query", *(f"blocks.{n}" for n in range(len(self.blocks)))]
-        for tap in taps:
-            if tap not in known:
-                raise InputError(f"this ViT has no tap {tap!r}{did_you_mean(tap, known)}")
+        self.check_taps(taps)
         if images.shape[-1] != self.image_size or images.shape[-2] != self.image_size:
             raise InputError(
                 f"this ViT takes images of {self.image_size} px, not {tuple(images.shape[-2:])}"

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from shasam.config import merge, nest, resolve
 from shasam.runs.directory import RunDirectory
 from shasam.runs.execute import execute
+from shasam.spec import resolve
 from shasam.training.runtime import Runtime
 
 
@@ -41,8 +41,6 @@ def train(
         "options": dict(options or {}),
         "seed": seed,
     }
-    for key, value in (overrides or {}).items():
-        body = merge(body, nest(key, value))
-    spec = resolve(body, profile=profile)
+    spec = resolve(body, overrides or {}, profile=profile)
     runtime = Runtime(device=device, quiet=quiet)  # type: ignore[arg-type]
     return execute(spec, out, runtime=runtime, resume=resume)

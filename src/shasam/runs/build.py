@@ -8,13 +8,13 @@ import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
-from shasam.config import RunSpec
 from shasam.data.keyed import text_key
 from shasam.errors import MemoryLimitError, SpecError
 from shasam.memory import available_memory, readable
 from shasam.methods.base import Method
 from shasam.models import InitReport, build_encoder, load_weights
 from shasam.registry import lookup
+from shasam.spec import RunSpec
 
 _COPIES = 4  # of every parameter while training: weight, gradient, two moments of Adam
 

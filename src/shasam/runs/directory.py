@@ -11,10 +11,10 @@ from typing import Any
 
 from filelock import lock_descriptor
 
-from shasam.config import RunSpec, resolve
 from shasam.documents import read_json, read_yaml
 from shasam.errors import BusyError, CheckpointError, FileError, InputError
 from shasam.files import open_in_place, write_atomic
+from shasam.spec import RunSpec, stored_spec
 
 
 class RunDirectory:
@@ -71,7 +71,7 @@ class RunDirectory:
 
     def spec(self) -> RunSpec:
         """The specification, checked again as it is read."""
-        return resolve(read_yaml(self.file("spec.yaml"), within=self.path))
+        return stored_spec(read_yaml(self.file("spec.yaml"), within=self.path))
 
     @contextmanager
     def lock(self, name: str = ".lock") -> Iterator[None]:

@@ -13,7 +13,6 @@ from typing import Any
 from lightning_fabric import Fabric
 
 import shasam
-from shasam.config import RunSpec
 from shasam.errors import DataError, Stopped, TrainingError
 from shasam.files import remove_leftovers
 from shasam.methods.base import Method
@@ -21,6 +20,7 @@ from shasam.runs.build import build_method
 from shasam.runs.directory import RunDirectory
 from shasam.runs.evaluate import evaluate_run
 from shasam.runs.mining import mining_record
+from shasam.spec import RunSpec
 from shasam.training.checkpoint import to_bytes
 from shasam.training.evaluation import TrainingData
 from shasam.training.log import RunLog, read_log

@@ -22,9 +22,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from shasam.config import RunSpec, merge, nest, resolve
 from shasam.errors import SpecError
-from shasam.registry import did_you_mean
+from shasam.registry import did_you_mean, lookup, names
+from shasam.spec import RunSpec, resolve
+from shasam.spec.layers import full_keys, lay
+from shasam.spec.run import with_encoder
 
 _KEYS = ("profile", "base", "grid", "runs")
 _SAME = "same as "
@@ -56,8 +58,11 @@ def expand_labelled(body: Mapping[str, Any]) -> list[GridRun]:
             raise SpecError(f"grid.{key}: give a list of values, or 'same as <key>'")
     found: dict[str, GridRun] = {}
     errors = []
+    base = full_keys(body.get("base") or {})
+    used = {_encoder_of(lay(base, full_keys(_run(entry)))) for entry in body.get("runs") or [{}]}
     for entry in body.get("runs") or [{}]:
-        run = {key: value for key, value in entry.items() if key != "label"}
+        run = full_keys(_run(entry))
+        own_base = _without_options_of(used, base, _encoder_of(lay(base, run)))
         for values in itertools.product(*listed.values()):
             point: dict[str, Any] = dict(zip(listed, values, strict=True))
             for key, value in copied.items():
@@ -65,21 +70,32 @@ def expand_labelled(body: Mapping[str, Any]) -> list[GridRun]:
                 if source not in point:
                     raise SpecError(f"grid.{key}: {source!r} is not a key of the grid")
                 point[key] = point[source]
-            # flat keys such as {"data.seed": 1} are as good as nested ones everywhere
-            layers = [_nested(body.get("base") or {}), _nested(run), _nested(point)]
             try:
-                spec = resolve(*layers, profile=body.get("profile"))
+                spec = resolve(own_base, run, point, profile=body.get("profile"))
                 label = str(entry.get("label") or spec.method)
                 found.setdefault(spec.key, GridRun(label, spec))
             except SpecError as error:
-                errors.append(f"{ {**run, **point} }: {error}")
+                errors.append(f"{ {**_run(entry), **point} }: {error}")
     if errors:
         raise SpecError("the grid has errors:\n" + "\n".join(dict.fromkeys(errors)))
     return list(found.values())
 
 
-def _nested(body: Mapping[str, Any]) -> dict[str, Any]:
-    result: dict[str, Any] = {}
-    for key, value in body.items():
-        result = merge(result, nest(str(key), value))
-    return result
+def _run(entry: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in entry.items() if key != "label"}
+
+
+def _encoder_of(layer: dict[str, Any]) -> str:
+    model = with_encoder(layer).get("model")
+    return str(model.get("encoder", "resnet18")) if isinstance(model, Mapping) else "resnet18"
+
+
+def _without_options_of(used: set[str], base: dict[str, Any], encoder: str) -> dict[str, Any]:
+    """The base of a grid over several encoders, without the options that only others have."""
+    model = base.get("model")
+    if not isinstance(model, Mapping) or not {encoder} < used <= set(names("encoder")):
+        return base
+    own = lookup("encoder", encoder).Config.model_fields
+    foreign = {k for e in used for k in lookup("encoder", e).Config.model_fields} - set(own)
+    options = {k: v for k, v in (model.get("options") or {}).items() if k not in foreign}
+    return {**base, "model": {**model, "options": options}}

@@ -13,7 +13,6 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 from torch import Tensor
 
-from shasam.config import RunSpec
 from shasam.data.decode import MAX_BYTES, BadImage, decode
 from shasam.data.manifest import Manifest
 from shasam.data.views import plain
@@ -22,6 +21,7 @@ from shasam.files import open_regular, read_bytes
 from shasam.methods.base import Method
 from shasam.runs.build import build_method, outline
 from shasam.runs.directory import RunDirectory
+from shasam.spec import RunSpec
 from shasam.training.trainer import set_eval
 from shasam.types import Predictions
 

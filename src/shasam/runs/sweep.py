@@ -11,11 +11,11 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from shasam.config import RunSpec
 from shasam.errors import BusyError
 from shasam.files import open_in_place, write_atomic
 from shasam.metrics import catalogue
 from shasam.runs.directory import RunDirectory
+from shasam.spec import RunSpec
 from shasam.training.interrupt import Interrupt
 
 

@@ -18,9 +18,9 @@ from shasam.data.batches import BatchPlan
 from shasam.errors import SpecError
 from shasam.methods.base import Method, MethodConfig, Stage
 from shasam.models import ResNet18, ViT
+from shasam.spec.train import StageSpec
 from shasam.training.modes import set_modes
 from shasam.training.optimizers import make_optimizer
-from shasam.training.spec import StageSpec
 from shasam.types import Batch, Losses, Predictions
 
 SIZE = 32  # pixels

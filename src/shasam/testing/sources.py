@@ -12,8 +12,8 @@ from shasam.data.dataset import make_protocol, make_source
 from shasam.data.keyed import keys, uniform
 from shasam.data.manifest import SPLITS
 from shasam.data.source import Listing, Source
-from shasam.data.spec import DataSpec
 from shasam.errors import ContractError
+from shasam.spec.data import DataSpec
 
 _HASH = re.compile(r"[0-9a-f]{64}")
 

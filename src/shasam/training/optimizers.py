@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from shasam.training.spec import StageSpec
+from shasam.spec.train import StageSpec
 
 
 def make_optimizer(parameters: list[nn.Parameter], spec: StageSpec) -> torch.optim.Optimizer:

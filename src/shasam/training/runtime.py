@@ -8,7 +8,7 @@ from typing import Literal
 from lightning_fabric import Fabric
 
 from shasam.errors import SpecError
-from shasam.training.spec import TrainSpec
+from shasam.spec.train import TrainSpec
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ from shasam.files import make_folder, write_atomic
 from shasam.methods.base import Method, Stage
 from shasam.metrics import Counts, values
 from shasam.models.shared import Share, sharing
+from shasam.spec.train import StageSpec, TrainSpec
 from shasam.training.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from shasam.training.ema import Ema
 from shasam.training.evaluation import TrainingData, evaluating, features_of, on_rows, to_device
@@ -41,7 +42,6 @@ from shasam.training.optimizers import (
 )
 from shasam.training.progress import TrainingProgress
 from shasam.training.runtime import Runtime
-from shasam.training.spec import StageSpec, TrainSpec
 from shasam.training.steps import step_group
 from shasam.types import Batch
 

@@ -1,4 +1,4 @@
-"""``manifest``: a CSV or Parquet with a path column and any attributes; everybody's own data."""
+"""``table``: a CSV or Parquet with a path column and any attributes; everybody's own data."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SPLIT_WORDS = {
 }  # fmt: skip
 
 
-@register("manifest", kind="source")
+@register("table", kind="source")
 class Table(FileSource):
     """Rows of a table; paths are relative to ``root``, or to the folder of the table."""
 
@@ -38,7 +38,7 @@ class Table(FileSource):
 
     def _file(self) -> Path:
         if self.spec.csv is None:
-            raise DataError("the source 'manifest' needs a table: give csv (--csv people.csv)")
+            raise DataError("the source 'table' needs a table: give csv (--csv people.csv)")
         if not self.spec.csv.is_file():
             raise DataError(f"{self.spec.csv} is not a file; give the table as --csv")
         return self.spec.csv

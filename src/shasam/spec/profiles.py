@@ -1,17 +1,21 @@
 """Named starting points: everything in them may be overridden.
 
-``special`` holds what is said of some runs alone: those whose specification has ``key=value``.
+``where`` holds entries that apply only to runs whose specification has ``key=value``.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+_SMALL_RESNET = {"model": {"stem": "imagenet", "width": 16, "embed_dim": None}}
+
 PROFILES: dict[str, dict[str, Any]] = {
     # the paper's settings: 128 px, SGD 0.4, 20 + 10 epochs, 96 views; the stem is FSCL's
     "paper": {
         "data": {"size": 128},
-        "model": {"stem": "cifar", "width": 64, "embed_dim": 256},
+        "where": {
+            "model.encoder=resnet18": {"model": {"stem": "cifar", "width": 64, "embed_dim": 256}}
+        },
         "train": {
             "learn": {"epochs": 20, "batch_views": 96, "optimizer": "sgd", "lr": 0.4},
             "classify": {
@@ -28,7 +32,7 @@ PROFILES: dict[str, dict[str, Any]] = {
     # minutes on two cores
     "cpu": {
         "data": {"size": 64},
-        "model": {"stem": "imagenet", "width": 16, "embed_dim": None},
+        "where": {"model.encoder=resnet18": _SMALL_RESNET},
         "train": {
             "learn": {"steps": 1000, "batch_views": 96, "optimizer": "adamw", "lr": 1e-3},
             "classify": {"epochs": 10, "batch_views": 256, "optimizer": "adamw", "lr": 1e-3},
@@ -38,8 +42,8 @@ PROFILES: dict[str, dict[str, Any]] = {
     # scratch, and a target as large as the hair, which most methods find within such a run
     "quick": {
         "data": {"size": 64},
-        "model": {"stem": "imagenet", "width": 16, "embed_dim": None},
-        "special": {
+        "where": {
+            "model.encoder=resnet18": _SMALL_RESNET,
             "data.name=faces": {"data": {"target": "long_hair"}},
             "model.encoder=vit": {
                 "model": {"patch_stem": "convolutions", "depth": 2},
@@ -68,8 +72,12 @@ PROFILES: dict[str, dict[str, Any]] = {
     # seconds: does it run at all?
     "smoke": {
         "data": {"size": 32},
-        "special": {"data.name=faces": {"data": {"n": 400}}},
-        "model": {"stem": "imagenet", "width": 8, "embed_dim": None},
+        "where": {
+            "data.name=faces": {"data": {"n": 400}},
+            "model.encoder=resnet18": {
+                "model": {"stem": "imagenet", "width": 8, "embed_dim": None}
+            },
+        },
         "train": {
             "learn": {"steps": 12, "batch_views": 48, "optimizer": "adamw", "lr": 1e-3},
             "classify": {"epochs": 2, "batch_views": 64, "optimizer": "adamw", "lr": 1e-3},

@@ -1,0 +1,81 @@
+"""The base class of all encoders: what methods may ask of a network."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from pydantic import BaseModel, ConfigDict
+from torch import Tensor, nn
+
+from shasam.errors import InputError, SpecError
+from shasam.registry import did_you_mean
+
+
+class EncoderConfig(BaseModel):
+    """Settings of an encoder; every field is a key of ``model.options`` in the specification."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+@dataclass(frozen=True)
+class MaskSite:
+    """A linear layer whose rows FairViT may mask: attribute ``name`` of ``owner``.
+
+    ``heads`` is the number of attention heads where one mask entry serves a whole head, and
+    ``parts`` how many of query, key and value the layer holds, one after the other.
+    """
+
+    owner: nn.Module
+    name: str
+    heads: int | None = None
+    parts: int = 1
+
+
+class Encoder(nn.Module):
+    """Inputs (B, ...) to embeddings (B, D); intermediate results can be read by name.
+
+    A subclass sets ``out_dim`` = D and ``taps``, and writes ``forward_taps``. It is registered with
+    ``@register(name, kind="encoder")``; a package outside this one registers its own through the
+    entry-point group ``shasam.encoders``.
+    """
+
+    Config: ClassVar[type[EncoderConfig]] = EncoderConfig
+    inputs: ClassVar[str] = "images"  # or "vectors": rows of numbers (B, D)
+    out_dim: int
+    taps: Mapping[str, int]  # name of an intermediate result -> its channels, in order of depth
+    layers: tuple[str, ...] = ()  # those taps that are feature maps or tokens, in order of depth
+    last_map: str | None = None  # the feature map before pooling, where there is one
+
+    @classmethod
+    @abstractmethod
+    def build(cls, config: EncoderConfig, image_size: int) -> Encoder:
+        """The encoder of a configuration, for square images of ``image_size`` pixels."""
+
+    @abstractmethod
+    def forward_taps(
+        self, images: Tensor, taps: tuple[str, ...]
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """The embedding (B, D) and the named intermediate results, one row for each input."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.forward_taps(images, ())[0]
+
+    def as_map(self, tapped: Tensor) -> Tensor:
+        """A result of one of ``layers`` as a feature map (B, channels, H, W)."""
+        return tapped
+
+    def mask_sites(self) -> list[MaskSite]:
+        """The linear layers that may carry masks; transformers have some."""
+        raise SpecError(
+            f"{type(self).__name__} has no attention layers to mask; set model.encoder to vit"
+        )
+
+    def check_taps(self, taps: tuple[str, ...]) -> None:
+        """Raise an error that names the taps there are, if one is asked for that is not."""
+        for tap in taps:
+            if tap not in self.taps:
+                near = did_you_mean(tap, self.taps)
+                raise InputError(f"{type(self).__name__} has no tap {tap!r}{near}")

@@ -1,0 +1,27 @@
+"""The specification of a run: every field is declared once, with its description.
+
+The pydantic models here are the keys of a YAML file, the flags of the commands and the arguments
+of ``shasam.train``. Importing them does not import torch; ``resolve`` looks up the method and the
+encoder, whose options it checks.
+"""
+
+from shasam.spec.data import DataSpec
+from shasam.spec.layers import merge, nest, parse_set
+from shasam.spec.model import ModelSpec
+from shasam.spec.profiles import PROFILES
+from shasam.spec.run import RunSpec, resolve, stored_spec
+from shasam.spec.train import StageSpec, TrainSpec
+
+__all__ = [
+    "PROFILES",
+    "DataSpec",
+    "ModelSpec",
+    "RunSpec",
+    "StageSpec",
+    "TrainSpec",
+    "merge",
+    "nest",
+    "parse_set",
+    "resolve",
+    "stored_spec",
+]

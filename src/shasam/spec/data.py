@@ -1,0 +1,102 @@
+"""Which data, how it is labelled and how it is split: the ``data`` part of a specification."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from cyclopts import Parameter
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+
+class DataSpec(BaseModel):
+    """A data source, its labels and its splits; None leaves the choice to the source."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    name: Annotated[str, Parameter(name="--data")] = Field(
+        "faces",
+        description="Data source: faces, utkface, celeba, table (your own, with --csv), clusters.",
+    )
+    root: Path | None = Field(None, description="Folder that holds the images.")
+    csv: Path | None = Field(
+        None, description="Table of your own images: CSV or Parquet with paths and attributes."
+    )
+    path_column: str = Field("path", description="Column with the path of each image.")
+    id_column: str | None = Field(None, description="Column with a unique id; else the path.")
+    split_column: str | None = Field(
+        None, description="Column with train, val or test; 'split' is used when it is there."
+    )
+    identity_column: str | None = Field(
+        None, description="Column that names the person: nobody will be in two splits."
+    )
+    target: str | None = Field(
+        None, description="What is predicted: a column or a rule such as 'age<35' or 'race==0'."
+    )
+    sensitive: str | None = Field(None, description="Sensitive attribute: a column or a rule.")
+    setting: str | None = Field(
+        None, description="Named pair of target and sensitive attribute, such as CelebA's a/m."
+    )
+    split: Literal["auto", "official", "balanced", "stratified"] = Field(
+        "auto", description="How the splits are made."
+    )
+    alpha: float | None = Field(
+        None,
+        ge=1,
+        description="Bias of the training split: one class is alpha times the other in a group.",
+    )
+    flip_direction: Annotated[bool, Parameter(negative=())] = Field(
+        False, description="Bias towards the other class."
+    )
+    n: int = Field(
+        4000, ge=4, le=10_000_000, description="Number of training faces to draw (faces)."
+    )
+    n_per_group: int | None = Field(
+        None, ge=2, le=10_000_000, description="Training images per sensitive group."
+    )
+    holdout_per_cell: int | None = Field(
+        None,
+        ge=1,
+        le=1_000_000,
+        description="Images per cell for validation, and as many for test.",
+    )
+    difficulty: float = Field(
+        0.5, ge=0, le=1, description="How alike the classes are (faces), 0 to 1."
+    )
+    size: int = Field(64, ge=8, le=1024, description="Image side in pixels.")
+    seed: Annotated[int, Parameter(name="--split-seed")] = Field(
+        0, ge=0, lt=2**31, description="Seed of the split."
+    )
+    allow_missing: Annotated[bool, Parameter(negative=())] = Field(
+        False, description="Skip images that are missing on disk."
+    )
+    allow_bad: Annotated[bool, Parameter(negative=())] = Field(
+        False, description="Go on when more than 1 % of the images cannot be read."
+    )
+    store: Path | None = Field(
+        None, description="Folder of the packed stores; else $SHASAM_CACHE or the user's cache."
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _own_table(cls, given: Any) -> Any:
+        """A table of one's own is the source ``table``; before 0.2 it was called ``manifest``."""
+        if not isinstance(given, Mapping):
+            return given
+        name = given.get("name")
+        if name == "manifest" or (name is None and given.get("csv") is not None):
+            return {**given, "name": "table"}
+        if given.get("csv") is not None and name != "table":
+            raise ValueError(f"csv is for your own table; leave out --data {name}")
+        return given
+
+    def store_root(self) -> Path:
+        """Where packed stores are kept: the field, $SHASAM_CACHE, or the user's cache."""
+        if self.store is not None:
+            return self.store
+        if os.environ.get("SHASAM_CACHE"):
+            return Path(os.environ["SHASAM_CACHE"])
+        base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+        return Path(base) / "shasam"

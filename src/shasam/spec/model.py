@@ -1,0 +1,25 @@
+"""Which encoder: the ``model`` part of a specification."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class ModelSpec(BaseModel):
+    """The encoder, its options, and where its weights start from.
+
+    ``model.width: 16`` is short for ``model.options.width: 16``.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    encoder: str = Field("resnet18", description="Encoder: resnet18, vit, or one of a plugin.")
+    init: str | None = Field(
+        None, description="File of pretrained weights (.safetensors, torchvision or timm keys)."
+    )
+    options: Annotated[dict[str, Any], Parameter(parse=False)] = Field(
+        default_factory=dict, description="Options of the encoder."
+    )

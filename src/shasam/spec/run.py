@@ -1,0 +1,195 @@
+"""The specification of a run, resolved and checked all at once.
+
+An unknown key is an error with the nearest known one, and all errors of a specification are
+reported together. The hash of the resolved specification names the run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from shasam.errors import SpecError
+from shasam.registry import did_you_mean, lookup, names
+from shasam.spec.data import DataSpec
+from shasam.spec.layers import full_keys, lay, merge
+from shasam.spec.model import ModelSpec
+from shasam.spec.profiles import PROFILES
+from shasam.spec.train import StageSpec, TrainSpec
+
+
+class RunSpec(BaseModel):
+    """Everything that decides what a run gives."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    method: str = Field("shasam", description="What to train; `shasam methods` lists them.")
+    options: dict[str, Any] = Field(
+        default_factory=dict, description="Options of the method; all of them once resolved."
+    )
+    data: DataSpec = Field(default_factory=lambda: DataSpec.model_validate({}))
+    model: ModelSpec = Field(default_factory=lambda: ModelSpec.model_validate({}))
+    train: TrainSpec = Field(default_factory=TrainSpec)
+    seed: int = Field(
+        0, ge=0, lt=2**31, description="Decides the start weights, the batches and the views."
+    )
+
+    @model_validator(mode="after")
+    def _every_stage_has_a_length(self) -> RunSpec:
+        stages = {"learn": self.train.learn, "classify": self.train.classify, **self.train.others}
+        for name, stage in stages.items():
+            if stage.epochs is None and stage.steps is None:
+                raise ValueError(f"train.{name}: give epochs or steps")
+        return self
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, as in ``spec.yaml``."""
+        return self.model_dump(mode="json")
+
+    def as_yaml(self) -> str:
+        """The resolved specification as a YAML file that ``--config`` reads back."""
+        return yaml.safe_dump(self.as_dict(), sort_keys=False, allow_unicode=True)
+
+    @property
+    def key(self) -> str:
+        """12 hexadecimal digits of SHA-256 over all that matters; where stores are does not."""
+        body = self.as_dict()
+        body["data"].pop("store")
+        text = json.dumps(body, sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+    @property
+    def name(self) -> str:
+        """The name of the run directory."""
+        return f"{self.method}-{self.key}"
+
+
+def resolve(*layers: Mapping[str, Any], profile: str | None = None) -> RunSpec:
+    """Lay the layers over a profile, the last on top, and check everything.
+
+    >>> resolve({"method": "ce", "train": {"steps": 5}}, profile="cpu").train.learn.steps
+    5
+    """
+    asked: dict[str, Any] = {}
+    chosen = profile
+    for layer in layers:
+        chosen = layer.get("profile") or chosen
+        asked = lay(asked, full_keys({k: v for k, v in layer.items() if k != "profile"}))
+    asked = with_encoder(asked)
+    body = lay(_profile(chosen, asked), asked) if chosen is not None else asked
+    errors: list[str] = []
+    spec = None
+    try:
+        spec = RunSpec.model_validate(body)
+    except ValidationError as error:
+        errors += sentences(error, RunSpec)
+    method, model = body.get("method", "shasam"), body.get("model", {})
+    options = _options("method", method, body.get("options", {}), "method", "options", errors)
+    encoder_options: dict[str, Any] = {}
+    if isinstance(model, Mapping):
+        given = model.get("options", {})
+        name = model.get("encoder", "resnet18")
+        encoder_options = _options("encoder", name, given, "model.encoder", "model.options", errors)
+    if errors or spec is None:
+        raise SpecError("the specification has errors:\n  " + "\n  ".join(errors))
+    full = spec.model.model_copy(update={"options": encoder_options})
+    return spec.model_copy(update={"options": options, "model": full})
+
+
+def stored_spec(body: Mapping[str, Any]) -> RunSpec:
+    """The specification that a run was stored with, also by an earlier release.
+
+    Releases before 0.2 wrote the options of every encoder side by side under ``model``; those of
+    other encoders than the chosen one are left out.
+    """
+    model = body.get("model")
+    if isinstance(model, Mapping) and "options" not in model:
+        name = model.get("encoder", "resnet18")
+        known = lookup("encoder", str(name)).Config.model_fields
+        kept = {k: v for k, v in model.items() if k in known or k in ModelSpec.model_fields}
+        body = {**body, "model": kept}
+    return resolve(body)
+
+
+def sentences(error: ValidationError, model: type[BaseModel], prefix: str = "") -> list[str]:
+    """What pydantic found wrong, one sentence a key."""
+    return [_sentence(entry, model, prefix) for entry in error.errors()]
+
+
+def _options(
+    kind: str, name: Any, given: Any, where: str, prefix: str, errors: list[str]
+) -> dict[str, Any]:
+    """The options of a registered thing, completed; what is wrong is added to ``errors``."""
+    if not isinstance(name, str) or name not in names(kind):
+        errors.append(f"{where}: there is no {kind} {name!r}{did_you_mean(str(name), names(kind))}")
+        return {}
+    if not isinstance(given, Mapping):
+        return {}
+    config = lookup(kind, name).Config
+    try:
+        return config.model_validate(dict(given)).model_dump(mode="json")
+    except ValidationError as error:
+        errors += sentences(error, config, prefix)
+        return {}
+
+
+def with_encoder(asked: dict[str, Any]) -> dict[str, Any]:
+    """Methods that work with one encoder only get it where none is named."""
+    method, model = asked.get("method"), asked.get("model", {})
+    if method not in names("method") or not isinstance(model, Mapping) or "encoder" in model:
+        return asked
+    needed = lookup("method", method).needs_encoder
+    return asked if needed is None else merge(asked, {"model": {"encoder": needed}})
+
+
+def _profile(name: str, asked: Mapping[str, Any]) -> dict[str, Any]:
+    """A profile, with its entries for the data, encoder and method that are asked for."""
+    if name not in PROFILES:
+        raise SpecError(f"there is no profile {name!r}{did_you_mean(name, PROFILES)}")
+    profile = dict(PROFILES[name])
+    cases = profile.pop("where", {})
+    body = full_keys(profile)
+    for condition, words in cases.items():
+        key, _, wanted = condition.partition("=")
+        if _asked(key, asked) == wanted:
+            body = lay(body, full_keys(words))
+    return body
+
+
+def _asked(key: str, asked: Any) -> Any:
+    """The value of a dotted key, or its default where it is not given."""
+    for part in key.split("."):
+        asked = asked.get(part) if isinstance(asked, Mapping) else None
+    if asked is not None:
+        return asked
+    model: Any = RunSpec
+    *parts, last = key.split(".")
+    for part in parts:
+        model = model.model_fields[part].annotation
+    return model.model_fields[last].default
+
+
+def _sentence(error: Any, model: type[BaseModel], prefix: str) -> str:
+    where = ".".join(map(str, (*([prefix] if prefix else []), *error["loc"]))) or "specification"
+    if error["type"] == "extra_forbidden":
+        known = _fields(model, error["loc"][:-1])
+        return f"{where}: no such key{did_you_mean(str(error['loc'][-1]), known)}"
+    message = error["msg"].removeprefix("Value error, ")
+    given = "" if isinstance(error["input"], dict | BaseModel) else f", not {error['input']!r:.200}"
+    return f"{where}: {message[0].lower()}{message[1:]}{given}"
+
+
+def _fields(model: type[BaseModel], path: tuple[Any, ...]) -> list[str]:
+    for part in path:
+        field = model.model_fields.get(str(part))
+        inner = field.annotation if field is not None else None
+        if not (isinstance(inner, type) and issubclass(inner, BaseModel)):
+            return []
+        model = inner
+    short = list(StageSpec.model_fields) if model is TrainSpec else []
+    return [*model.model_fields, *short]

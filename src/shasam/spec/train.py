@@ -1,0 +1,79 @@
+"""How long and how fast: the ``train`` part of a specification."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from cyclopts import Parameter
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+
+class StageSpec(BaseModel):
+    """One stage: its length (epochs or steps, the other null) and its optimiser."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    epochs: int | None = Field(None, ge=1, description="Length in epochs, instead of steps.")
+    steps: int | None = Field(None, ge=1, description="Length in steps, instead of epochs.")
+    batch_views: int = Field(
+        96, ge=2, description="Views in a batch: images times the views of the stage."
+    )
+    optimizer: Literal["sgd", "adamw", "adam"] = Field("adamw", description="Optimiser.")
+    lr: float = Field(1e-3, gt=0, description="Learning rate.")
+    momentum: float = Field(0.9, ge=0, lt=1, description="Momentum of SGD.")
+    weight_decay: float = Field(
+        1e-4, ge=0, description="Weight decay; biases and other 1-D parameters are spared."
+    )
+    schedule: Literal["cosine", "constant"] = Field("cosine", description="Rate over the steps.")
+    warmup: float = Field(
+        0.05, ge=0, lt=1, description="Share of the stage in which the rate grows linearly."
+    )
+    final: float = Field(
+        1e-3, ge=0, le=1, description="Where the cosine ends, as a share of the learning rate."
+    )
+    clip: float | None = Field(
+        None, gt=0, description="Largest gradient norm of a parameter group."
+    )
+
+    @model_validator(mode="after")
+    def _not_both_lengths(self) -> StageSpec:
+        if self.epochs is not None and self.steps is not None:
+            raise ValueError("give epochs or steps, one of them, and set the other to null")
+        return self
+
+
+class TrainSpec(BaseModel):
+    """All stages, and what is evaluated on the way.
+
+    ``train.lr: 0.1`` is short for ``train.learn.lr: 0.1``, and so for every field of a stage.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    learn: Annotated[StageSpec, Parameter(name="*")] = StageSpec(steps=1000)
+    classify: StageSpec = StageSpec(epochs=10, batch_views=256)
+    others: Annotated[dict[str, StageSpec], Parameter(parse=False)] = Field(
+        default_factory=dict, description="Stages by name; a stage not named is like `learn`."
+    )
+    ema: float = Field(
+        0.0, ge=0, lt=1, description="Decay of averaged weights, which then are the result."
+    )
+    selection: Literal["last", "best"] = Field(
+        "last", description="Weights that are kept: the last, or the best by validation accuracy."
+    )
+    validate_every: int = Field(
+        1, ge=0, description="Epochs of the last stage between validations; 0: never."
+    )
+    collapse_cosine: float = Field(
+        0.95, gt=0, le=1, description="Mean cosine of the projections that counts as a collapse."
+    )
+    precision: Literal["32-true", "bf16-mixed", "16-mixed"] = Field(
+        "32-true", description="Numerical precision."
+    )
+    devices: int = Field(1, ge=1, description="Processes that share each batch.")
+
+    def stage(self, name: str) -> StageSpec:
+        """The settings of a stage by its name."""
+        if name in self.others:
+            return self.others[name]
+        return self.classify if name == "classify" else self.learn
