@@ -8,6 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from shasam.extras import need
+
+need("torch", __name__)
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
