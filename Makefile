@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 export PYTHONUNBUFFERED = 1
 
-.PHONY: help install demo test test-all test-pythons test-newest bench lint dist clean
+.PHONY: help install demo test test-all test-pythons test-newest test-oldest bench lint dist clean
 .DEFAULT_GOAL := help
 
 help:
@@ -13,6 +13,7 @@ help:
 	@echo "make test-all   the tests with the slow tier"
 	@echo "make test-pythons  wheel and sdist in clean environments, on every Python found (TORCH=1: torch everywhere)"
 	@echo "make test-newest   the wheel with the newest versions that the declared ranges allow"
+	@echo "make test-oldest   the plain install with the oldest versions that they allow"
 	@echo "make dist       wheel and sdist, checked, in dist/"
 	@echo "make bench      speed: ratios to peers and to the limits of this machine"
 	@echo "make lint       ruff and mypy"
@@ -47,6 +48,9 @@ test-pythons: $(VENV)/.installed-release
 
 test-newest: $(VENV)/.installed-release
 	$(BIN)/python tools/test_installed.py --newest --wheel-only $(if $(TORCH),--torch)
+
+test-oldest: $(VENV)/.installed-release
+	$(BIN)/python tools/test_installed.py --oldest
 
 dist: $(VENV)/.installed-release
 	rm -rf dist

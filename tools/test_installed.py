@@ -7,7 +7,8 @@ and its line in the table says so.
 
 Cases: the wheel on every Python that is found (pyenv, then PATH); on the Python that runs this
 file also the sdist, and the wheel without any extra. ``--newest`` leaves the constraints out but
-for torch: the newest versions that the declared ranges allow.
+for torch: the newest versions that the declared ranges allow. ``--oldest`` is the plain install
+with the oldest of them, on the oldest Python that is found.
 
 torch is installed where pip would take a CPU build of the constrained version, or everywhere with
 ``--torch`` (on Linux, PyPI's builds are for CUDA: about 5 GB for each Python).
@@ -24,8 +25,10 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-from dataclasses import dataclass
+import zipfile
+from dataclasses import dataclass, replace
 from pathlib import Path
+from xml.etree import ElementTree
 
 ROOT = Path(__file__).resolve().parent.parent
 SUPPORTED = ("3.10", "3.11", "3.12", "3.13")
@@ -107,14 +110,31 @@ def tests_of(sdist: Path, into: Path) -> Path:
     return folder
 
 
+def oldest(wheel: Path) -> str:
+    """Constraints that hold every dependency of the plain install at the least that is declared."""
+    with zipfile.ZipFile(wheel) as archive:
+        name = next(n for n in archive.namelist() if n.endswith(".dist-info/METADATA"))
+        metadata = archive.read(name).decode()
+    found = re.findall(r"^Requires-Dist: ([\w.-]+)>=([\w.]+)$", metadata, re.M)
+    return "\n".join(f"{package}=={version}" for package, version in found)
+
+
+def constraints_of(case: Case, options: argparse.Namespace) -> tuple[str, str]:
+    """The constraints of a case, and the one of torch."""
+    tested = (ROOT / "constraints.txt").read_text(encoding="utf-8")
+    torch = next(line for line in tested.splitlines() if line.startswith("torch=="))
+    if options.oldest:
+        return oldest(case.package), torch
+    return (torch if options.newest else tested), torch
+
+
 def test(case: Case, work: Path, sdist: Path, options: argparse.Namespace) -> tuple[str, bool]:
     """Install and run one case; the line of the table and whether it is green."""
     run([case.python, "-m", "venv", str(work / "env")], cwd=work)
     python = work / "env" / "bin" / "python"
     run([str(python), "-m", "pip", "install", "--quiet", "--upgrade", "pip"], cwd=work)
-    constraints = (ROOT / "constraints.txt").read_text(encoding="utf-8")
-    torch = next(line for line in constraints.splitlines() if line.startswith("torch=="))
-    (work / "constraints.txt").write_text(torch if options.newest else constraints)
+    constraints, torch = constraints_of(case, options)
+    (work / "constraints.txt").write_text(constraints, encoding="utf-8")
     full = not case.plain and (options.torch or has_cpu_torch(python, torch))
     wanted = f"shasam[{FULL if full else PLAIN}] @ {case.package.as_uri()}"
     run([str(python), "-m", "pip", "install", "-q", wanted, "-c", "constraints.txt"], cwd=work)
@@ -122,15 +142,25 @@ def test(case: Case, work: Path, sdist: Path, options: argparse.Namespace) -> tu
     folder = tests_of(sdist, work / "sdist")
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
     environment |= {"OMP_NUM_THREADS": "1", "SHASAM_CACHE": str(work / "cache")}
-    words = [str(python), "-m", "pytest", "-rs", *options.pytest]
-    done = subprocess.run(words, cwd=folder, env=environment, check=False, text=True,
-                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT)  # fmt: skip
-    print(done.stdout if done.returncode else done.stdout[-1500:], flush=True)
-    ending = done.stdout.strip().splitlines()[-1].strip("= ")
+    words = [str(python), "-m", "pytest", "-rs", "--junitxml", str(work / "result.xml")]
+    green = not subprocess.run(
+        [*words, *options.pytest], cwd=folder, env=environment, check=False
+    ).returncode
     kind = "sdist" if case.package.name.endswith(".gz") else "wheel"
-    word = "ok" if done.returncode == 0 else "FAILED"
     with_torch = "with torch" if full else "without torch"
-    return f"{case.version:5} {kind:6} {with_torch:14} {word:7} {ending}", done.returncode == 0
+    word = "ok" if green else "FAILED"
+    return f"{case.version:5} {kind:6} {with_torch:14} {word:7} {counted(work)}", green
+
+
+def counted(work: Path) -> str:
+    """'601 passed, 2 failed, 33 skipped', from the file that pytest wrote."""
+    suite = ElementTree.parse(work / "result.xml").find("testsuite")
+    assert suite is not None
+    total, skipped, failed, errors = (
+        int(suite.get(key, 0)) for key in ("tests", "skipped", "failures", "errors")
+    )
+    passed = total - skipped - failed - errors
+    return f"{passed} passed, {failed + errors} failed, {skipped} skipped"
 
 
 def main() -> None:
@@ -138,6 +168,7 @@ def main() -> None:
     parser.add_argument("--python", action="append", help="only this version, such as 3.12")
     parser.add_argument("--torch", action="store_true", help="install torch everywhere")
     parser.add_argument("--newest", action="store_true", help="newest versions that are allowed")
+    parser.add_argument("--oldest", action="store_true", help="oldest versions, without torch")
     parser.add_argument("--wheel-only", action="store_true", help="not the two further cases")
     parser.add_argument("--keep", type=Path, help="work in this folder and leave it")
     parser.add_argument("pytest", nargs="*", default=["-n", "2", "--dist", "worksteal"])
@@ -146,7 +177,10 @@ def main() -> None:
     root.mkdir(parents=True, exist_ok=True)
     if ROOT in (root.resolve(), *root.resolve().parents):
         raise SystemExit("--keep must be outside the checkout")
-    wheel, sdist = build(Path(tempfile.mkdtemp(prefix="dist-", dir=root)))
+    try:
+        wheel, sdist = build(Path(tempfile.mkdtemp(prefix="dist-", dir=root)))
+    except StepFailed as error:
+        raise SystemExit(str(error)) from None
     pythons = found_pythons()
     cases = [
         Case(version, python, wheel)
@@ -156,6 +190,8 @@ def main() -> None:
     if not options.wheel_only and any(case.version == HERE for case in cases):
         cases.append(Case(HERE, pythons[HERE], sdist))
         cases.append(Case(HERE, pythons[HERE], wheel, plain=True))
+    if options.oldest:
+        cases = [replace(cases[0], plain=True)]
     missing = [v for v in SUPPORTED if v not in pythons]
     lines, green = [], True
     for case in cases:
