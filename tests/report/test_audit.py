@@ -185,3 +185,11 @@ def test_report_rebuilds_a_page_and_prints_tables(
     assert capsys.readouterr().out.startswith("| setting | method | seeds | Accuracy | EO (mean) |")
     report([many_runs[0]])
     assert (many_runs[0] / "report.html").is_file() and (many_runs[0] / "MODEL_CARD.md").is_file()
+
+
+@pytest.mark.parametrize("odd", [np.inf, -np.inf, 1e300])
+def test_an_infinite_label_is_a_sentence(tmp_path: Path, odd: float) -> None:
+    rows = {"label": np.array([0.0, 1.0, odd]), "prediction": np.zeros(3), "sensitive": np.ones(3)}
+    for name in ("a.parquet", "a.csv"):
+        with pytest.raises(InputError, match="infinite or very large numbers"):
+            audit([save(rows, tmp_path / name)])

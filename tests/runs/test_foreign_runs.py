@@ -21,7 +21,7 @@ from shasam.commands.report import report
 from shasam.commands.train import train
 from shasam.data.manifest import SCHEMA, Manifest
 from shasam.documents import parse_yaml
-from shasam.errors import DataError, ShasamError
+from shasam.errors import DataError, MemoryLimitError, ShasamError
 from shasam.runs.directory import RunDirectory
 from shasam.runs.load import load
 from shasam.runs.sweep import sweep
@@ -154,7 +154,7 @@ def test_a_manifest_of_one_long_text_repeated_a_million_times_is_refused(run) ->
     table = pa.table({name: columns[name] for name in SCHEMA.names})
     pq.write_table(table, run / "manifest.parquet", use_dictionary=True)
     assert (run / "manifest.parquet").stat().st_size < 2 << 20
-    with pytest.raises(DataError, match=r"its rows take .* GiB"):
+    with pytest.raises(MemoryLimitError, match=r"its rows take .* GiB"):
         Manifest.load(run / "manifest.parquet")
 
 

@@ -16,15 +16,13 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from shasam.errors import DataError, FileError
-from shasam.files import atomic_file, open_regular
-from shasam.memory import readable
+from shasam.files import atomic_file
+from shasam.parquet import read_parquet
 
 SPLITS = ("train", "val", "test")
-MAX_BYTES = 8 << 30  # of the rows of a manifest in memory; ten million have about 2 GiB
 SCHEMA = pa.schema(
     [
         ("id", pa.string()),
@@ -106,9 +104,9 @@ class Manifest:
     def load(cls, path: str | Path, *, within: Path | None = None) -> Manifest:
         """Read a manifest and check that its rows still have the hash they were saved with."""
         try:
-            table = _bounded_table(path, within)
+            table = read_parquet(path, within=within)
             metadata = {k.decode(): v.decode() for k, v in (table.schema.metadata or {}).items()}
-        except (OSError, FileError, UnicodeDecodeError, pa.ArrowException) as error:
+        except (FileError, UnicodeDecodeError) as error:
             raise DataError(f"{path} cannot be read as a manifest: {error}") from error
         missing = {"sha256", "target_names", "sensitive_names"} - set(metadata)
         if missing:
@@ -130,25 +128,3 @@ class Manifest:
                 f"{manifest.sha256[:16]}, its metadata says {metadata['sha256'][:16]}"
             )
         return manifest
-
-
-def _bounded_table(path: str | Path, within: Path | None) -> pa.Table:
-    """The table of a Parquet file, once it is known how much memory its rows take.
-
-    Repeated texts are stored once in a file, so that a few kilobytes can stand for gigabytes. They
-    are read as they are stored, which costs no more than the file, and their lengths are summed.
-    """
-    with open_regular(path, within=within) as file:
-        table = pq.read_table(file, read_dictionary=list(SCHEMA.names))
-    size = 0
-    for column in table.columns:
-        for chunk in column.chunks:
-            if isinstance(chunk, pa.DictionaryArray) and len(chunk.dictionary):
-                lengths = pc.binary_length(chunk.dictionary).to_numpy(zero_copy_only=False)
-                used = np.bincount(chunk.indices.drop_null(), minlength=len(lengths))
-                size += int(lengths.astype(np.int64) @ used) + 8 * len(chunk)
-            else:
-                size += chunk.nbytes
-    if size > MAX_BYTES:
-        raise FileError(path, f"its rows take {readable(size)}, the limit is {readable(MAX_BYTES)}")
-    return table

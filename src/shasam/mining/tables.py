@@ -12,28 +12,24 @@ import torch
 from torch import Tensor
 
 from shasam.errors import InputError
-from shasam.files import write_atomic
+from shasam.files import read_bytes, write_atomic
+from shasam.mining.arrays import read_npy, read_npz
 from shasam.mining.miner import Miner
 from shasam.mining.pools import feasible_pairs
+from shasam.parquet import read_parquet
 from shasam.registry import did_you_mean, lookup
+
+MAX_LABELS = 1 << 30  # bytes of a table of labels
 
 
 def read_embeddings(path: Path) -> Tensor:
     """(N, D) float32 from .npy, .npz or .parquet; nothing in them is ever unpickled."""
     if path.suffix == ".npy":
-        array = np.load(path, allow_pickle=False)
+        array = read_npy(path)
     elif path.suffix == ".npz":
-        with np.load(path, allow_pickle=False) as archive:
-            keys = archive.files
-            if "embeddings" not in keys and len(keys) != 1:
-                raise InputError(
-                    f"{path} holds {', '.join(keys)}; name the array of embeddings 'embeddings'"
-                )
-            array = archive["embeddings" if "embeddings" in keys else keys[0]]
+        array = read_npz(path, "embeddings")
     elif path.suffix == ".parquet":
-        import pyarrow.parquet as pq
-
-        table = pq.read_table(path)
+        table = read_parquet(path)
         if "embedding" in table.column_names:
             array = np.stack(table.column("embedding").to_pylist())
         else:
@@ -51,17 +47,18 @@ def read_embeddings(path: Path) -> Tensor:
 def read_labels(path: Path, columns: list[str]) -> dict[str, list[str]]:
     """Label columns of a CSV or Parquet file, as text."""
     if path.suffix == ".parquet":
-        import pyarrow.parquet as pq
-
-        table = pq.read_table(path)
+        table = read_parquet(path)
         found = {
             name: [str(v) for v in table.column(name).to_pylist()] for name in table.column_names
         }
     else:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            reader = csv.DictReader(file)
+        try:
+            text = read_bytes(path, limit=MAX_LABELS).decode("utf-8-sig")
+            reader = csv.DictReader(io.StringIO(text, newline=""))
             rows = list(reader)
-            found = {name: [row[name] for row in rows] for name in reader.fieldnames or []}
+        except (UnicodeDecodeError, csv.Error) as error:
+            raise InputError(f"{path} cannot be read as CSV: {error}") from error
+        found = {name: [row[name] or "" for row in rows] for name in reader.fieldnames or []}
     for name in columns:
         if name not in found:
             raise InputError(f"{path} has no column {name!r}{did_you_mean(name, found)}")

@@ -11,10 +11,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pacsv
-import pyarrow.parquet as pq
 
-from shasam.errors import DataError, InputError
+from shasam.errors import DataError, FileError, InputError
 from shasam.metrics import intersect
+from shasam.parquet import read_parquet
 from shasam.registry import did_you_mean
 
 LABELS = ("target", "label", "y_true")
@@ -125,11 +125,11 @@ def _read(path: Path) -> tuple[pa.Table, dict[str, str]]:
         raise DataError(f"there is no file {path}; give a CSV or Parquet file of predictions")
     try:
         if path.suffix.lower() in {".parquet", ".pq"}:
-            table = pq.read_table(path)
+            table = read_parquet(path)
         else:
             separator = "\t" if path.suffix.lower() == ".tsv" else ","
             table = pacsv.read_csv(path, parse_options=pacsv.ParseOptions(delimiter=separator))
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, FileError) as error:
         raise DataError(f"{path.name} cannot be read as a table: {error}") from error
     if not table.num_rows:
         raise DataError(f"{path.name} has no rows; there is nothing to audit")
@@ -207,6 +207,11 @@ def _codes(
             )
         return codes, names
     if pa.types.is_floating(values.type):
+        if pc.any(pc.is_inf(values)).as_py() or pc.any(pc.greater(pc.abs(values), 2**53)).as_py():
+            raise InputError(
+                f"the column {column!r} of {where} holds infinite or very large numbers; it needs "
+                "classes or groups"
+            )
         fraction = pc.any(pc.not_equal(values, pc.floor(values))).as_py()
         if fraction:
             raise InputError(

@@ -15,8 +15,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from shasam.documents import parse_json, read_json, read_yaml
-from shasam.errors import DataError
-from shasam.files import read_bytes
+from shasam.errors import DataError, FileError
+from shasam.files import open_regular, read_bytes
+from shasam.parquet import read_parquet
 from shasam.report.predictions import Columns, Predicted, read_predictions
 from shasam.report.subject import Subject
 
@@ -80,8 +81,9 @@ class Run:
         if not path.is_file():
             return None
         try:
-            table = pq.read_table(path, columns=["x", "y", "target", "sensitive"])
-        except (OSError, pa.ArrowException) as error:
+            names = ["x", "y", "target", "sensitive"]
+            table = read_parquet(path, columns=names, within=self.path)
+        except FileError as error:
             raise DataError(
                 f"{self.path.name}/embedding.parquet cannot be read: {error}"
             ) from error
@@ -91,7 +93,12 @@ class Run:
 
     @cached_property
     def metadata(self) -> dict[str, str]:
-        found = pq.read_schema(self.path / "predictions.parquet").metadata or {}
+        path = self.path / "predictions.parquet"
+        try:
+            with open_regular(path, within=self.path) as file:
+                found = pq.read_schema(file).metadata or {}
+        except (FileError, OSError, pa.ArrowException) as error:
+            raise DataError(f"{path} cannot be read: {error}") from error
         return {
             k.decode("utf-8", "replace"): v.decode("utf-8", "replace") for k, v in found.items()
         }

@@ -11,7 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from shasam.data.manifest import Manifest
-from shasam.errors import InputError
+from shasam.errors import FileError, InputError
+from shasam.parquet import read_parquet
 from shasam.types import Predictions
 
 
@@ -48,7 +49,7 @@ def table_bytes(table: pa.Table) -> bytes:
 def read_predictions(path: str | Path) -> Predictions:
     """Predictions from a file of a run."""
     try:
-        table = pq.read_table(path)
+        table = read_parquet(path)
         scores = [n for n in table.column_names if n.startswith("score_")]
         scores.sort(key=lambda name: int(name.removeprefix("score_")))
         return Predictions(
@@ -58,5 +59,5 @@ def read_predictions(path: str | Path) -> Predictions:
             sensitive=table.column("sensitive").to_numpy(),
             scores=np.stack([table.column(n).to_numpy() for n in scores], axis=1),
         )
-    except (OSError, KeyError, ValueError, pa.ArrowException) as error:
+    except (FileError, KeyError, ValueError, pa.ArrowException) as error:
         raise InputError(f"{path} does not hold predictions: {error}") from error

@@ -10,13 +10,15 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.csv
-import pyarrow.parquet as pq
 
 from shasam.data.files import FileSource, Folder
 from shasam.data.source import Exclusion, Listing
-from shasam.errors import DataError
+from shasam.errors import DataError, FileError
+from shasam.files import read_bytes
+from shasam.parquet import read_parquet
 from shasam.registry import did_you_mean, register
 
+MAX_TABLE = 4 << 30  # bytes of a CSV
 _SPLIT_WORDS = {
     "train": "train", "training": "train", "val": "val", "valid": "val", "validation": "val",
     "dev": "val", "test": "test", "testing": "test",
@@ -112,8 +114,8 @@ def _text(value: object) -> str:
 def _read(path: Path) -> pa.Table:
     try:
         if path.suffix.lower() in (".parquet", ".pq"):
-            return pq.read_table(path).replace_schema_metadata(None)
-        data = path.read_bytes()
+            return read_parquet(path).replace_schema_metadata(None)
+        data = read_bytes(path, limit=MAX_TABLE)
         head = data[:4096].decode("utf-8-sig", errors="replace")
         first = head.splitlines()[0] if head else ""
         delimiter = max(",;\t", key=first.count)
@@ -124,5 +126,5 @@ def _read(path: Path) -> pa.Table:
         options = pa.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
         convert = pa.csv.ConvertOptions(strings_can_be_null=True, null_values=["", "NA", "NaN"])
         return pa.csv.read_csv(io.BytesIO(data), parse_options=options, convert_options=convert)
-    except (OSError, pa.ArrowException, UnicodeDecodeError) as error:
+    except (FileError, pa.ArrowException, UnicodeDecodeError) as error:
         raise DataError(f"{path} cannot be read as a table: {error}") from error
