@@ -21,6 +21,7 @@ FLOOR = {
     "documents",
     "memory",
     "parquet",
+    "output",
     "__init__",
 }
 # room -> the rooms it may import; the floor is open to all
@@ -94,3 +95,14 @@ def test_nothing_unsafe_is_called(path):
 def test_light_modules_do_not_import_torch(module):
     code = f"import sys, {module}; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("path", files(), ids=lambda p: str(p.relative_to(SRC)))
+def test_text_leaves_the_package_through_its_writers_only(path):
+    """Names from other people's files must not reach a terminal or a spreadsheet as they are."""
+    if path.parent.name == "output":
+        return
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Call):
+            called = ast.unparse(node.func)
+            assert called not in {"print", "Console", "csv.writer", "sys.stdout.write"}, called

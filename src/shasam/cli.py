@@ -50,11 +50,11 @@ COMMANDS: tuple[Any, ...] = (
 )
 
 
-def _wrong_flag(error: CycloptsError) -> str:
-    """A flag that cannot be used, in one line: its name, what is wrong, and what was given."""
+def _wrong_flags(error: CycloptsError) -> list[str]:
+    """A line for each flag that cannot be used: its name, what is wrong, and what was given."""
     cause = error.__cause__ or error.__context__
     if not isinstance(cause, ValidationError):
-        return f"shasam: {error}"
+        return [str(error)]
     lines = []
     for entry in cause.errors():
         place = [
@@ -63,11 +63,11 @@ def _wrong_flag(error: CycloptsError) -> str:
         flag = f"--{'.'.join(place)}".replace("_", "-") if place else "flags"
         message = entry["msg"].removeprefix("Value error, ")
         given = "" if isinstance(entry["input"], dict) else f", not {entry['input']!r:.200}"
-        lines.append(f"shasam: {flag}: {message[0].lower()}{message[1:]}{given}")
-    return "\n".join(lines)
+        lines.append(f"{flag}: {message[0].lower()}{message[1:]}{given}")
+    return lines
 
 
-app = App(name="shasam", version=shasam.__version__, help=HELP, error_formatter=_wrong_flag)
+app = App(name="shasam", version=shasam.__version__, help=HELP)
 for _place, _command in enumerate(COMMANDS):
     if isinstance(_command, App):
         _command.sort_key = _place
@@ -83,19 +83,29 @@ def main() -> None:
     def show(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
         """Ours without file, line and source; those of other libraries as always."""
         if issubclass(category, ShasamWarning):
-            print(f"shasam: {message}", file=sys.stderr)
+            _complain(str(message))
         else:
             shown(message, category, *where, **more)
 
     warnings.showwarning = show
     try:
-        app()
+        app(exit_on_error=False, print_error=False)
+    except CycloptsError as error:  # 2, because 1 says that a limit of an audit is broken
+        for line in _wrong_flags(error):
+            _complain(line)
+        sys.exit(2)
     except ShasamError as error:
-        print(f"shasam: {error}", file=sys.stderr)
+        _complain(str(error))
         sys.exit(2)
     except KeyboardInterrupt as error:
-        print("shasam: stopped", file=sys.stderr)
+        _complain("stopped")
         sys.exit(128 + getattr(error, "number", signal.SIGINT))
+
+
+def _complain(text: str) -> None:
+    from shasam.output.terminal import complain  # rich is loaded only where something is printed
+
+    complain(text)
 
 
 if __name__ == "__main__":

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-from run_files import make_run
+from tests.report.run_files import make_run
 
 
 @pytest.fixture(scope="session")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ import pytest
 
 from shasam.commands.audit import audit
 from shasam.commands.report import report
-from shasam.errors import DataError, InputError, SpecError
+from shasam.errors import DataError, InputError, MemoryLimitError, SpecError
 from shasam.metrics import evaluate
 from shasam.report.run import Run
 
@@ -193,3 +194,47 @@ def test_an_infinite_label_is_a_sentence(tmp_path: Path, odd: float) -> None:
     for name in ("a.parquet", "a.csv"):
         with pytest.raises(InputError, match="infinite or very large numbers"):
             audit([save(rows, tmp_path / name)])
+
+
+def test_an_intersection_that_does_not_fit_in_memory_is_left_out_with_the_figure(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shasam.metrics.memory.MOST_BYTES", 4 * 2**20)
+    rng = np.random.default_rng(0)
+    n = 2000
+    rows = {
+        "y": rng.integers(0, 2, n),
+        "guess": rng.integers(0, 2, n),
+        "a": np.arange(n) % 5,
+        "b": np.arange(n) // 5 % 8,
+    }
+    path, out = save(rows, tmp_path / "p.parquet"), tmp_path / "o.json"
+    audit([path], label="y", prediction="guess", sensitive=["a", "b"], json=out)
+    audits = json.loads(out.read_text(encoding="utf-8"))["audits"]
+    assert [a["attribute"] for a in audits] == ["a", "b"]
+    said = " ".join(capsys.readouterr().err.split())
+    assert re.search(r"by a & b: left out.*40 groups need [\d,.]+ MiB", said)
+
+
+def test_many_classes_are_measured_with_fewer_draws_and_that_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shasam.metrics.memory.MOST_BYTES", 64 * 2**20)
+    n = 30_000
+    rng = np.random.default_rng(0)
+    rows = {"y": np.arange(n) % 60, "guess": rng.integers(0, 60, n), "g": rng.integers(0, 2, n)}
+    path, out = save(rows, tmp_path / "p.parquet"), tmp_path / "o.json"
+    audit([path], label="y", prediction="guess", sensitive=["g"], json=out)
+    draws = json.loads(out.read_text(encoding="utf-8"))["audits"][0]["draws"]
+    assert 250 <= draws < 2000
+    assert f"{draws:,} draws instead of 2,000" in " ".join(capsys.readouterr().err.split())
+    monkeypatch.setattr("shasam.metrics.memory.MOST_BYTES", 2**20)
+    with pytest.raises(MemoryLimitError, match="60 classes and 2 groups need"):
+        audit([path], label="y", prediction="guess", sensitive=["g"])
+
+
+def test_a_label_column_of_ids_is_refused_before_anything_is_counted(tmp_path: Path) -> None:
+    rows = {"y": np.arange(5000), "guess": np.arange(5000), "g": np.arange(5000) % 2}
+    path = save(rows, tmp_path / "p.parquet")
+    with pytest.raises(InputError, match="5,000 distinct values"):
+        audit([path], label="y", prediction="guess", sensitive=["g"])

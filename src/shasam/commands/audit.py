@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from cyclopts import Parameter
-
-if TYPE_CHECKING:
-    from shasam.report.subject import Subject
 
 
 def audit(
@@ -72,8 +69,10 @@ def audit(
     level
         Level of the intervals.
     """
+    from shasam.output.terminal import Screen, complain, say
     from shasam.report.auditing import limits_of, subjects_of, write_json
     from shasam.report.predictions import Columns, read_predictions
+    from shasam.report.printed import print_subject
 
     limits = limits_of(fail_over or [])
     columns = Columns(
@@ -90,82 +89,23 @@ def audit(
     subjects = [
         subjects_of(p, draws=draws, seed=seed, level=level, strata=strata) for p in predicted
     ]
+    screen = Screen()
     for of_file in subjects:
         for subject in of_file:
-            _print(subject, level)
+            print_subject(subject, screen)
     if json is not None:
         write_json(json, subjects, draws=draws, seed=seed, level=level, strata=strata)
-        print(f"numbers: {json}")
+        say(f"numbers: {json}")
     if html is not None:
         from shasam.report import write_audit
 
         write_audit(predicted, subjects, html, _command(files, columns), figures)
-        print(f"page: {html}")
+        say(f"page: {html}")
     broken = [b for limit in limits for of in subjects for s in of if (b := limit.broken(s))]
     for line in broken:
-        print(f"shasam: {line}", file=sys.stderr)
+        complain(line)
     if broken:
         sys.exit(1)
-
-
-def _print(subject: Subject, level: float) -> None:
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Table
-
-    from shasam.metrics import catalogue
-    from shasam.report.words import count, percent, verdict
-
-    console = Console()
-    console.print()
-    console.print(
-        f"[bold]{escape(subject.name)}[/], by {escape(subject.attribute)}", highlight=False
-    )
-    for line in verdict(subject):
-        console.print(escape(line), highlight=False)
-    cells = Table(title="accuracy of each class in each group", title_justify="left")
-    for name, justify in (
-        ("class", "left"),
-        ("group", "left"),
-        ("images", "right"),
-        ("right", "right"),
-        ("interval", "right"),
-    ):
-        cells.add_column(name, justify=justify)  # type: ignore[arg-type]
-    for rate in subject.cells:
-        e = rate.estimate
-        shown = f"{percent(e.low)} – {percent(e.high)}" if e.defined else (e.reason or "")
-        value = f"{percent(e.value)} %" if e.defined else "–"
-        cells.add_row(escape(str(rate.name)), escape(rate.group), count(e.support), value, shown)
-    console.print(cells)
-    table = Table(title="metrics, in % and points", title_justify="left")
-    for name, justify in (
-        ("metric", "left"),
-        ("", "left"),
-        ("value", "right"),
-        (f"{100 * level:g} % interval", "right"),
-        ("support", "right"),
-    ):
-        table.add_column(name, justify=justify)  # type: ignore[arg-type]
-    for key, e in subject.estimates.items():
-        better = {"high": "↑", "low": "↓"}[catalogue.named(key).better]
-        if e.defined:
-            table.add_row(
-                escape(f"{key} {better}"),
-                escape(catalogue.label_of(key)),
-                percent(e.value, 2),
-                f"{percent(e.low, 2)} – {percent(e.high, 2)}",
-                count(e.support),
-            )
-        else:
-            table.add_row(
-                escape(f"{key} {better}"),
-                escape(catalogue.label_of(key)),
-                "–",
-                escape(e.reason or ""),
-                count(e.support),
-            )
-    console.print(table)
 
 
 def _distinct(files: list[Path]) -> list[str]:

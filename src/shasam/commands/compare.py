@@ -56,14 +56,14 @@ def compare(
         Where to compute.
     """
     from rich import box
-    from rich.console import Console
     from rich.table import Table
 
     from shasam.files import write_atomic
     from shasam.metrics import catalogue
+    from shasam.output.terminal import Screen
     from shasam.registry import names
     from shasam.report import rows_of, write_report
-    from shasam.report.tables import markdown, plain
+    from shasam.report.tables import as_markdown, plain
     from shasam.runs.grid import expand
     from shasam.runs.sweep import says
     from shasam.runs.sweep import sweep as carry_out
@@ -84,7 +84,7 @@ def compare(
             "runs": runs,
         }
     )
-    console = Console()
+    console = Screen()
     console.print(f"{len(specs)} runs in {out}")
     outcomes = carry_out(
         specs,
@@ -92,7 +92,7 @@ def compare(
         jobs=jobs,
         threads=threads,
         device=device,
-        tell=lambda outcome: console.print(says(outcome), highlight=False),
+        tell=lambda outcome: console.print(says(outcome)),
     )
     done = [outcome.path for outcome in outcomes if outcome.status != "failed"]
     if not done:
@@ -110,11 +110,11 @@ def compare(
     for row in rows:
         quality.add_row(row.method, *(plain(row.cells[m], "±") for m in shown))
         cost.add_row(row.method, str(row.seeds), *(row.cost.words() if row.cost else ()))
-    wide = Console(width=max(console.width, 132))  # a number that is cut off is worse than a wrap
+    wide = Screen(width=max(console.width, 132))  # a number that is cut off is worse than a wrap
     wide.print(quality)
     wide.print(cost)
     text = page.with_suffix(".md")
-    write_atomic(text, markdown(rows))
+    write_atomic(text, as_markdown(rows))
     figures = page.parent / "figures"
     write_report(done, page, figures_dir=figures)
     for kind, place in (("page", page), ("table", text), ("figures", figures)):

@@ -14,9 +14,8 @@ from shasam.commands.flags import NO_DATA, DataFlags
 from shasam.spec.data import DataSpec
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from shasam.data import Dataset
+    from shasam.output.terminal import Screen
 
 app = App(name="data", help="Check, describe and pack a data set before training on it.")
 
@@ -38,7 +37,7 @@ def check(
     odd = [(item.id, item.reason) for item in source.listing.excluded]
     console.print(f"{len(ids):,} images listed, {len(ids) - len(bad):,} readable")
     for note in source.listing.notes:
-        console.print(f"note: {note}", markup=False)
+        console.print(f"note: {note}")
     _listed(console, "left out by their names or rows", odd, show)
     _listed(console, "cannot be read", bad, show)
     same = copies(source, store)
@@ -48,7 +47,7 @@ def check(
         f"about an attribute)"
     )
     for group in same.examples[: min(show, 5)]:
-        console.print("  " + " = ".join(group), markup=False)
+        console.print("  " + " = ".join(group))
     broken = store.verify()
     if broken:
         raise DataError(
@@ -82,7 +81,7 @@ def describe(
     if kinds:
         console.print("left out:")
         for reason, count in kinds.most_common():
-            console.print(f"  {count:,}  {reason}", markup=False, highlight=False)
+            console.print(f"  {count:,}  {reason}")
         unusual = [
             (e["id"], e["reason"])
             for e in opened.manifest.excluded
@@ -90,13 +89,13 @@ def describe(
         ]
         _listed(console, "left out, without duplicates", unusual, show)
     for note in opened.manifest.notes:
-        console.print(f"note: {note}", markup=False, highlight=False)
+        console.print(f"note: {note}")
     if save is not None:
         opened.manifest.save(save)
-        console.print(f"manifest saved: {save}", markup=False)
+        console.print(f"manifest saved: {save}")
     if sheet is not None:
         _sheet(console, opened, sheet, "train")
-    console.print(f"manifest {opened.manifest.sha256}", highlight=False, soft_wrap=True)
+    console.print(f"manifest {opened.manifest.sha256}", soft_wrap=True)
 
 
 @app.command
@@ -114,7 +113,7 @@ def prepare(data: DataFlags = NO_DATA) -> None:
         f"{len(store):,} images of {store.size} px, {weight:,.0f} MiB in {len(store.shards)} "
         f"shards, {seconds:.1f} s"
     )
-    console.print(str(store.directory), markup=False, soft_wrap=True)
+    console.print(str(store.directory), soft_wrap=True)
 
 
 @app.command
@@ -129,20 +128,20 @@ def sheet(
     _sheet(console, _opened(data, console), out, of)
 
 
-def _console() -> Console:
-    from rich.console import Console
+def _console() -> Screen:
+    from shasam.output.terminal import Screen
 
-    return Console()
+    return Screen()
 
 
-def _opened(data: DataSpec, console: Console) -> Dataset:
+def _opened(data: DataSpec, console: Screen) -> Dataset:
     from shasam.data.dataset import assemble, make_protocol, make_source
 
     source = make_source(data)
     return assemble(source, make_protocol(source), _packed(source, data.size, console))
 
 
-def _packed(source, size: int, console: Console):
+def _packed(source, size: int, console: Screen):
     from shasam.data.packing import open_store
 
     with _progress(console) as report:
@@ -150,7 +149,7 @@ def _packed(source, size: int, console: Console):
 
 
 @contextmanager
-def _progress(console: Console) -> Iterator[Callable[[int, int], None]]:
+def _progress(console: Screen) -> Iterator[Callable[[int, int], None]]:
     """A bar with rate and time left, which appears when there is something to pack."""
     from rich.progress import (
         BarColumn,
@@ -182,25 +181,24 @@ def _progress(console: Console) -> Iterator[Callable[[int, int], None]]:
         yield report
 
 
-def _listed(console: Console, title: str, items: list[tuple[str, str]], show: int) -> None:
+def _listed(console: Screen, title: str, items: list[tuple[str, str]], show: int) -> None:
     if not items:
         return
-    console.print(f"{len(items):,} {title}:", markup=False)
+    console.print(f"{len(items):,} {title}:")
     for name, reason in items[:show]:
-        console.print(f"  {name!r}: {reason}", markup=False, highlight=False)
+        console.print(f"  {name!r}: {reason}")
     if len(items) > show:
-        console.print(f"  ... and {len(items) - show:,} more (--show {len(items)})", markup=False)
+        console.print(f"  ... and {len(items) - show:,} more (--show {len(items)})")
 
 
-def _cells(console: Console, data: Dataset) -> None:
-    from rich.markup import escape
+def _cells(console: Screen, data: Dataset) -> None:
     from rich.table import Table
 
     from shasam.data.survey import cells
 
     found = cells(data)
-    table = Table(title=escape(f"{data.spec.name}: {data.manifest.protocol['target']} / "
-                               f"{data.manifest.protocol['sensitive']}"))  # fmt: skip
+    table = Table(title=f"{data.spec.name}: {data.manifest.protocol['target']} / "
+                        f"{data.manifest.protocol['sensitive']}")  # fmt: skip
     table.add_column("target")
     table.add_column("sensitive")
     for part in found:
@@ -208,7 +206,7 @@ def _cells(console: Console, data: Dataset) -> None:
     for t, target in enumerate(data.target_names):
         for s, group in enumerate(data.sensitive_names):
             counts = [f"{part.counts_CG[t, s]:,}" for part in found]
-            table.add_row(escape(target), escape(group), *counts)
+            table.add_row(target, group, *counts)
         table.add_section()
     table.add_row("all", "", *(f"{part.counts_CG.sum():,}" for part in found))
     for name, field in (
@@ -221,8 +219,7 @@ def _cells(console: Console, data: Dataset) -> None:
     console.print(table)
 
 
-def _associations(console: Console, data: Dataset) -> None:
-    from rich.markup import escape
+def _associations(console: Screen, data: Dataset) -> None:
     from rich.table import Table
 
     from shasam.data.survey import associations
@@ -235,11 +232,11 @@ def _associations(console: Console, data: Dataset) -> None:
     table.add_column("target", justify="right")
     table.add_column("sensitive", justify="right")
     for name, target, sensitive in rows:
-        table.add_row(escape(name), f"{target:.2f}", f"{sensitive:.2f}")
+        table.add_row(name, f"{target:.2f}", f"{sensitive:.2f}")
     console.print(table)
 
 
-def _sheet(console: Console, data: Dataset, path: Path, split: str) -> None:
+def _sheet(console: Screen, data: Dataset, path: Path, split: str) -> None:
     from shasam.data.sheet import contact_sheet
 
-    console.print(f"contact sheet: {contact_sheet(data, path, split=split)}", markup=False)
+    console.print(f"contact sheet: {contact_sheet(data, path, split=split)}")

@@ -32,11 +32,10 @@ def evaluate(
     store
         Folder of the packed stores; $SHASAM_CACHE or the user's cache without it.
     """
-    from rich.console import Console
-
     from shasam.commands.train import write_page
     from shasam.data import open_data
     from shasam.errors import DataError
+    from shasam.output.terminal import Screen
     from shasam.runs.directory import RunDirectory
     from shasam.runs.evaluate import evaluate_run
     from shasam.runs.load import load
@@ -65,6 +64,6 @@ def evaluate(
         evaluate_run(directory, model.method, data, fabric, log, "shasam evaluate")
         provenance["test_opened"] = times_opened(log)
         directory.write_json("provenance.json", provenance)
-    print_summary(directory, Console(highlight=False))
+    print_summary(directory, Screen())
     if report:
         write_page(run)

@@ -11,12 +11,12 @@ def methods(name: str | None = None) -> None:
     name
         A method, to see its options and their defaults.
     """
-    from rich.console import Console
     from rich.table import Table
 
+    from shasam.output.terminal import Screen
     from shasam.registry import lookup, names
 
-    console = Console(highlight=False)
+    console = Screen()
     if name is not None:
         kind = lookup("method", name)
         console.print(f"{name}: {kind.summary}\n{kind.reference}", soft_wrap=True)

@@ -80,6 +80,7 @@ def draw_scenes(folder: Path, which: str, *, k: int, seed: int) -> None:
     """One picture per scene: the same points and seed for every miner."""
     from shasam.data.sources.clusters import SCENES
     from shasam.mining.scenes import mine_scene
+    from shasam.output.terminal import say
     from shasam.report.figures import save
     from shasam.report.scenes import scene
 
@@ -92,4 +93,4 @@ def draw_scenes(folder: Path, which: str, *, k: int, seed: int) -> None:
         )
         path = folder / f"{name}.svg"
         save(scene(title, z_N2.tolist(), t_N.tolist(), mined), path)
-        print(path)
+        say(str(path))

@@ -28,15 +28,14 @@ def predict(
     device
         Where to compute.
     """
-    import csv
-    import io
-
     import numpy as np
 
     from shasam.data.decode import BadImage, decode
     from shasam.data.files import EXTENSIONS, Folder
     from shasam.errors import InputError
     from shasam.files import write_atomic
+    from shasam.output.csv_text import Cell, csv_text
+    from shasam.output.terminal import say
     from shasam.runs.load import load
 
     if not images.exists():
@@ -48,9 +47,8 @@ def predict(
         raise InputError(f"{images} holds no images ({', '.join(EXTENSIONS)})")
     model = load(run, device)
     folder = Folder(root)
-    text = io.StringIO()
-    writer = csv.writer(text)
-    writer.writerow(["path", "prediction", *(f"p({name})" for name in model.classes), "problem"])
+    head = ["path", "prediction", *(f"p({name})" for name in model.classes), "problem"]
+    rows: list[list[Cell]] = [[*head]]
     bad = 0
     for start in range(0, len(paths), 256):
         names, pixels = [], []
@@ -61,17 +59,12 @@ def predict(
                 names.append(name)
             except BadImage as error:
                 bad += 1
-                writer.writerow([_cell(name), "", *("" for _ in model.classes), str(error)])
+                rows.append([name, "", *("" for _ in model.classes), str(error)])
         if not pixels:
             continue
         answer = model.predict(np.stack(pixels))
         for name, label, scores in zip(names, answer.labels, answer.scores, strict=True):
-            writer.writerow([_cell(name), _cell(label), *(f"{p:.6f}" for p in scores), ""])
-    write_atomic(out, text.getvalue())
+            rows.append([name, label, *(f"{p:.6f}" for p in scores), ""])
+    write_atomic(out, csv_text(rows))
     note = f", {bad} could not be read" if bad else ""
-    print(f"{len(paths) - bad} predictions in {out}{note}")
-
-
-def _cell(text: str) -> str:
-    """Spreadsheets run cells that begin with these signs as formulas; the quote stops them."""
-    return "'" + text if text[:1] in ("=", "+", "-", "@", "\t", "\r") else text
+    say(f"{len(paths) - bad} predictions in {out}{note}")

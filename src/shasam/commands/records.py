@@ -21,6 +21,7 @@ def keep(runs: Path, experiment: Path) -> None:
         The folder of the experiment. Its grid.yaml says which runs belong to it and their labels.
     """
     from shasam.documents import read_yaml
+    from shasam.output.terminal import say
     from shasam.runs.grid import expand_labelled
     from shasam.runs.records import keep as add
 
@@ -29,7 +30,7 @@ def keep(runs: Path, experiment: Path) -> None:
     }
     done = [runs / name for name in labels if (runs / name / "DONE").is_file()]
     count = add(done, experiment, labels)
-    print(f"{count} runs kept in {experiment}; {len(labels) - count} runs of its grid are not done")
+    say(f"{count} runs kept in {experiment}; {len(labels) - count} runs of its grid are not done")
 
 
 @app.command
@@ -45,10 +46,11 @@ def unpack(experiment: Path, out: Path, /, *runs: str) -> None:
     runs
         Names of runs; all if none is given.
     """
+    from shasam.output.terminal import say
     from shasam.runs.records import unpack as write
 
     for folder in write(experiment, out, runs or None):
-        print(folder)
+        say(str(folder))
 
 
 @app.command(name="list")
@@ -60,6 +62,7 @@ def list_(experiment: Path) -> None:
     experiment
         A folder with records.parquet.
     """
+    from shasam.output.terminal import say
     from shasam.runs.records import read_records
 
     for record in read_records(experiment):
@@ -68,4 +71,4 @@ def list_(experiment: Path) -> None:
             f"{word} {100 * test[key]['value']:5.1f}" if test[key]["value"] is not None else word
             for key, word in (("accuracy", "accuracy"), ("eo_mean", "EO"))
         )
-        print(f"{record.label:20s} seed {record.seed:<3d} {values}  {record.run}")
+        say(f"{record.label:20s} seed {record.seed:<3d} {values}  {record.run}")

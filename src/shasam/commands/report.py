@@ -38,6 +38,7 @@ def report(
         Also write MODEL_CARD.md into each run when its page is rebuilt.
     """
     from shasam.files import write_atomic
+    from shasam.output.terminal import emit, say
     from shasam.report import rows_of, table, write_model_card, write_report
     from shasam.report.run import found_runs
     from shasam.report.tables import DEFAULT
@@ -46,14 +47,14 @@ def report(
     if format != "html":
         text = table(rows_of(paths, metric or DEFAULT), format)
         if out is None:
-            print(text, end="")
+            emit(text)
         else:
             write_atomic(out, text)
-            print(f"table: {out}")
+            say(f"table: {out}")
         return
     if out is None:
         out = paths[0] / "report.html" if len(paths) == 1 else Path("comparison.html")
     write_report(paths, out, figures_dir=figures)
-    print(f"page: {out}")
+    say(f"page: {out}")
     if card and len(paths) == 1:
-        print(f"model card: {write_model_card(paths[0])}")
+        say(f"model card: {write_model_card(paths[0])}")

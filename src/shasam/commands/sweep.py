@@ -36,20 +36,19 @@ def sweep(
     dry
         List the runs and stop.
     """
-    import sys
-
     from shasam.documents import read_yaml
+    from shasam.output.terminal import complain, say
     from shasam.runs.directory import RunDirectory
     from shasam.runs.grid import expand
     from shasam.runs.sweep import says
     from shasam.runs.sweep import sweep as carry_out
 
     specs = expand(read_yaml(grid))
-    print(f"{len(specs)} runs in {out}", flush=True)
+    say(f"{len(specs)} runs in {out}")
     if dry:
         for spec in specs:
             state = "done" if RunDirectory(out / spec.name).done else "to do"
-            print(f"{state:6s} {spec.name} seed {spec.seed}")
+            say(f"{state:6s} {spec.name} seed {spec.seed}")
         return
 
     outcomes = carry_out(
@@ -58,9 +57,9 @@ def sweep(
         jobs=jobs,
         threads=threads,
         device=device,
-        tell=lambda o: print(says(o), flush=True),
+        tell=lambda o: say(says(o)),
     )
     failed = sum(o.status == "failed" for o in outcomes)
     if failed:
-        print(f"{failed} of {len(outcomes)} runs failed", file=sys.stderr)
-        sys.exit(1)
+        complain(f"{failed} of {len(outcomes)} runs failed")
+        raise SystemExit(1)

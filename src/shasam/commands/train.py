@@ -76,9 +76,8 @@ def train(
     color
         Colours on the terminal.
     """
-    from rich.console import Console
-
     from shasam.documents import read_yaml
+    from shasam.output.terminal import Screen, emit
     from shasam.spec import resolve
 
     base = read_yaml(config) if config is not None else {}
@@ -87,14 +86,14 @@ def train(
     flags = layer(data, model, train, set_, method=method, seed=seed)
     spec = resolve(base, flags, profile=None if config is not None else "cpu")
     if print_config:
-        print(spec.as_yaml(), end="")
+        emit(spec.as_yaml())
         return
 
     from shasam.runs.execute import execute
     from shasam.training.progress import TrainingProgress
     from shasam.training.runtime import Runtime
 
-    console = Console(stderr=True, highlight=False, soft_wrap=True, no_color=not color or None)
+    console = Screen(stderr=True, soft_wrap=True, no_color=not color or None)
     runtime = Runtime(
         device=device,
         strategy=strategy,
@@ -110,19 +109,20 @@ def train(
 
     from shasam.runs.summary import print_summary
 
-    print_summary(run, Console(highlight=False, no_color=not color or None))
+    print_summary(run, Screen(no_color=not color or None))
     if report:
         write_page(run.path)
 
 
 def write_page(path: Path) -> None:
     """``report.html`` of a run; a page that cannot be made does not fail the run."""
+    from shasam.output.terminal import say
     from shasam.report import write_report
 
     page = path / "report.html"
     try:
         write_report([path], page)
     except ShasamError as error:
-        print(f"no page was written: {error}")
+        say(f"no page was written: {error}")
         return
-    print(f"page       {page}")
+    say(f"page       {page}")

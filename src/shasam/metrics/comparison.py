@@ -18,6 +18,7 @@ from shasam.metrics import catalogue
 from shasam.metrics.counts import Counts
 from shasam.metrics.evaluation import positive_of
 from shasam.metrics.labels import encode
+from shasam.metrics.memory import check_comparison
 from shasam.metrics.scores import OfScores, OfScoresByGroup
 from shasam.metrics.statistic import Pair
 
@@ -67,6 +68,7 @@ def compare(
             "each row needs one of each"
         )
     C, G = len(class_names), len(group_names)
+    check_comparison(C, G, draws)
     joint = ((t * C + a) * C + b) * G + s
     n_CABG = np.bincount(joint, minlength=C**3 * G).reshape(C, C, C, G)
     counts = Counts(n_CABG.sum(2), class_names, group_names)

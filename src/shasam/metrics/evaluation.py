@@ -10,6 +10,7 @@ from shasam.metrics import catalogue
 from shasam.metrics.catalogue import Metric
 from shasam.metrics.counts import Counts, encode_rows
 from shasam.metrics.estimate import Estimate
+from shasam.metrics.memory import check_evaluation
 from shasam.metrics.resampling import Resampling
 from shasam.metrics.scores import OfScores, OfScoresByGroup, Scored, checked_scores
 
@@ -40,6 +41,7 @@ def evaluate(
     """
     t, p, s, class_names, group_names = encode_rows(label, prediction, group, classes, groups)
     counts = Counts.from_codes(t, p, s, class_names, group_names)
+    check_evaluation(len(class_names), len(group_names), draws, scores=scores is not None)
     made = Resampling(counts, positive_of(counts, positive), draws, seed, level, strata)
     if scores is None:
         return _of_counts(made)

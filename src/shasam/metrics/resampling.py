@@ -14,6 +14,7 @@ import numpy as np
 
 from shasam.errors import InputError
 from shasam.metrics.counts import Counts
+from shasam.metrics.memory import check_evaluation
 from shasam.metrics.tables import Table
 
 STRATA = ("cell", "group", "none")
@@ -37,6 +38,7 @@ class Resampling:
             raise InputError(f"strata {self.strata!r} is not known; there are: {', '.join(STRATA)}")
         if not 0 < self.level < 1 or self.draws < 100:
             raise InputError("an interval needs a level between 0 and 1 and at least 100 draws")
+        check_evaluation(len(self.counts.classes), len(self.counts.groups), self.draws)
 
     @cached_property
     def bootstrap(self) -> tuple[np.ndarray, np.ndarray]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import io
 import time
 from pathlib import Path
 
@@ -16,6 +15,8 @@ from shasam.files import read_bytes, write_atomic
 from shasam.mining.arrays import read_npy, read_npz
 from shasam.mining.miner import Miner
 from shasam.mining.pools import feasible_pairs
+from shasam.output.csv_text import Cell, csv_text
+from shasam.output.terminal import say
 from shasam.parquet import read_parquet
 from shasam.registry import did_you_mean, lookup
 
@@ -91,9 +92,8 @@ def mine_table(
     s_N = torch.from_numpy(np.unique(text[sensitive], return_inverse=True)[1].astype(np.int64))
     pairs = feasible_pairs(t_N, s_N, k)
     generator = torch.Generator().manual_seed(seed)
-    buffer, seconds = io.StringIO(), 0.0
-    writer = csv.writer(buffer)
-    writer.writerow(["triplet", "set", "row", target, sensitive])
+    seconds = 0.0
+    picks: list[list[Cell]] = [["triplet", "set", "row", target, sensitive]]
     count = triplets or len(pairs)
     for number in range(count):
         start = time.perf_counter()
@@ -103,8 +103,8 @@ def mine_table(
         seconds += time.perf_counter() - start
         for name in ("anchors", "positives", "negatives"):
             for row in getattr(triplet, name).tolist():
-                writer.writerow([number, name, row, text[target][row], text[sensitive][row]])
-    write_atomic(out, buffer.getvalue())
-    print(f"{count} triplets of {k} + {k} + {k} from {len(z_ND):,} rows, miner {miner}: {out}")
+                picks.append([number, name, row, text[target][row], text[sensitive][row]])
+    write_atomic(out, csv_text(picks))
+    say(f"{count} triplets of {k} + {k} + {k} from {len(z_ND):,} rows, miner {miner}: {out}")
     if profile:
-        print(f"{1000 * seconds / count:.1f} ms per triplet")
+        say(f"{1000 * seconds / count:.1f} ms per triplet")

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from shasam.errors import SpecError
+from shasam.errors import MemoryLimitError, SpecError
 from shasam.files import write_atomic
 from shasam.metrics import as_json, catalogue
+from shasam.metrics.memory import affordable_draws
+from shasam.output.terminal import complain
 from shasam.report.predictions import Predicted
 from shasam.report.subject import Subject
 
@@ -59,29 +61,58 @@ def limits_of(texts: Sequence[str]) -> list[Limit]:
 
 
 def subjects_of(
-    predicted: Predicted, *, draws: int, seed: int, level: float, strata: str
+    predicted: Predicted,
+    *,
+    draws: int,
+    seed: int,
+    level: float,
+    strata: str,
+    tell: Callable[[str], None] = complain,
 ) -> list[Subject]:
-    """One subject for each sensitive attribute, and for their intersection."""
-    return [
-        Subject.of(
-            predicted.name,
-            g.attribute,
-            predicted.t,
-            predicted.p,
-            g.s,
-            predicted.scores_NC,
-            predicted.classes,
-            g.names,
-            positive=predicted.positive,
-            draws=draws,
-            seed=seed,
-            level=level,
-            strata=strata,
-            ids=predicted.ids,
-            unit="rows",
+    """One subject for each sensitive attribute, and for their intersection.
+
+    Where memory is short, fewer draws are taken; an intersection of too many groups for any is
+    left out. Both are said aloud.
+    """
+    out = []
+    for g in predicted.groupings:
+        classes, groups, scored = (
+            len(predicted.classes),
+            len(g.names),
+            predicted.scores_NC is not None,
         )
-        for g in predicted.groupings
-    ]
+        try:
+            affordable = affordable_draws(classes, groups, draws, scores=scored)
+        except MemoryLimitError as error:
+            if not out:
+                raise
+            tell(f"{predicted.name}, by {g.attribute}: left out. {error}")
+            continue
+        if affordable < draws:
+            tell(
+                f"{predicted.name}, by {g.attribute}: {affordable:,} draws instead of {draws:,}, "
+                f"because {classes:,} classes and {groups:,} groups need a lot of memory"
+            )
+        out.append(
+            Subject.of(
+                predicted.name,
+                g.attribute,
+                predicted.t,
+                predicted.p,
+                g.s,
+                predicted.scores_NC,
+                predicted.classes,
+                g.names,
+                positive=predicted.positive,
+                draws=affordable,
+                seed=seed,
+                level=level,
+                strata=strata,
+                ids=predicted.ids,
+                unit="rows",
+            )
+        )
+    return out
 
 
 def write_json(
@@ -101,6 +132,7 @@ def write_json(
                 "model": s.name,
                 "attribute": s.attribute,
                 "rows": s.counts.total,
+                "draws": s.draws,
                 "classes": list(s.counts.classes),
                 "groups": list(s.counts.groups),
                 "metrics": as_json(s.estimates),

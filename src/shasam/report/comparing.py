@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from shasam.errors import InputError
+from shasam.errors import InputError, MemoryLimitError
 from shasam.metrics import (
     Comparison,
     Counts,
@@ -274,7 +274,10 @@ def _paired(
         }
         return comparison_line(a, b, found)[:-1] + f" (paired over {len(pairs)} seeds)."
     for x, y in pairs or [(of_a[0], of_b[0])]:
-        found_images = _images(x, y, draws, seed)
+        try:
+            found_images = _images(x, y, draws, seed)
+        except MemoryLimitError as error:
+            return f"{a} against {b}: not compared. {error}."
         if found_images is not None:
             seeded = " One run each: other seeds may differ." if x.seed is not None else ""
             return comparison_line(x.name, y.name, found_images) + seeded

@@ -305,6 +305,7 @@ def _integer(value: Any) -> int:
 
 
 def _facts(run: Run) -> list[dict[str, str]]:
+    """What two runs of one specification have in common; times and commands stay in their file."""
     p = run.provenance
     rows: list[tuple[str, Any]] = [
         ("Run", run.path.name),
@@ -312,11 +313,6 @@ def _facts(run: Run) -> list[dict[str, str]]:
         ("Data", run.setting),
         ("Seed", run.seed),
         ("Manifest SHA-256", run.manifest_sha256),
-        ("Command", p.get("command")),
-        ("Started", p.get("started")),
-        ("Ended", p.get("ended")),
-        ("Wall time", _duration(finite(p.get("wall_seconds")))),
-        ("Share of it spent mining", _share(finite(p.get("mine_fraction")))),
         ("Images seen", _whole(p.get("images_seen"))),
         ("Parameters", _whole(p.get("parameters"))),
         ("Device", p.get("device")),
@@ -328,13 +324,9 @@ def _facts(run: Run) -> list[dict[str, str]]:
     warnings = [e for e in run.log if e.get("event") in ("collapse", "warning")]
     for e in warnings[:5]:
         rows.append((str(e["event"]).capitalize(), e.get("message") or e.get("text") or _rest(e)))
-    return [
-        {"name": name, "value": _said(value)} for name, value in rows if value not in (None, "")
-    ]
-
-
-def _said(value: Any) -> str:
-    return " ".join(map(str, value)) if isinstance(value, list) else str(value)
+    if p:
+        rows.append(("Times and commands", "provenance.json in the run's folder"))
+    return [{"name": name, "value": str(value)} for name, value in rows if value not in (None, "")]
 
 
 def _rest(entry: dict[str, Any]) -> str:
@@ -342,25 +334,10 @@ def _rest(entry: dict[str, Any]) -> str:
 
 
 def _opened(times: Any) -> str | None:
-    if isinstance(times, int):
-        return f"{times} time{'' if times == 1 else 's'}"
-    if isinstance(times, list):
-        times = [t.get("time", _rest(t)) if isinstance(t, dict) else t for t in times]
-        return f"{len(times)} time{'' if len(times) == 1 else 's'}: {', '.join(map(str, times))}"
-    return None if times is None else str(times)
-
-
-def _duration(seconds: float | None) -> str | None:
-    if seconds is None:
+    number = len(times) if isinstance(times, list) else times
+    if not isinstance(number, int):
         return None
-    if seconds < 120:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes} min {rest} s" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"
-
-
-def _share(value: float | None) -> str | None:
-    return None if value is None else f"{percent(value)} %"
+    return f"{number} time{'' if number == 1 else 's'}"
 
 
 def _whole(value: Any) -> str | None:

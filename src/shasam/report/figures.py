@@ -19,6 +19,7 @@ from shasam.report.subject import Subject
 from shasam.report.svg import (
     COLOURS,
     element,
+    escape,
     line,
     marker,
     number,
@@ -149,7 +150,7 @@ def bars(subject: Subject) -> Markup:
             if e.defined:
                 title = element(
                     "title",
-                    Markup.escape(
+                    escape(
                         f"{group}: {100 * e.value:.1f} % ({100 * e.low:.1f} to {100 * e.high:.1f})"
                     ),
                 )

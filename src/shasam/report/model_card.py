@@ -6,9 +6,9 @@ from pathlib import Path
 
 from shasam.files import write_atomic
 from shasam.metrics.catalogue import label_of
+from shasam.output.markdown import code, inline, table
 from shasam.report.run import Run, finite
 from shasam.report.subject import Subject
-from shasam.report.tables import md
 from shasam.report.words import count, interval, percent, verdict
 
 
@@ -16,22 +16,22 @@ def model_card(run: Run, subject: Subject | None = None) -> str:
     """The card as Markdown, every number recomputed from the predictions."""
     subject = subject or run.subject()
     lines = [
-        f"# Model card: {md(run.name)}",
+        f"# Model card: {inline(run.name)}",
         "",
-        *(md(line) for line in verdict(subject)),
+        *(inline(line) for line in verdict(subject)),
         "",
         "## What it is",
         "",
-        f"- Method: {md(run.method)}",
-        f"- Data: {md(run.setting)}",
-        f"- Classes: {md(', '.join(subject.counts.classes))}",
-        f"- Groups ({md(subject.attribute)}): {md(', '.join(subject.counts.groups))}",
+        f"- Method: {inline(run.method)}",
+        f"- Data: {inline(run.setting)}",
+        f"- Classes: {inline(', '.join(subject.counts.classes))}",
+        f"- Groups ({inline(subject.attribute)}): {inline(', '.join(subject.counts.groups))}",
     ]
     parameters = finite(run.provenance.get("parameters"))
     if parameters:
         lines.append(f"- Parameters: {count(int(parameters))}")
     lines += [
-        f"- Manifest SHA-256: `{md(run.manifest_sha256) or 'not recorded'}`",
+        f"- Manifest SHA-256: {code(run.manifest_sha256 or 'not recorded')}",
         "",
         "## Intended use",
         "",
@@ -42,25 +42,10 @@ def model_card(run: Run, subject: Subject | None = None) -> str:
         "",
         "## How well, for whom",
         "",
-        "| class | group | images | accuracy, % | 95 % interval |",
-        "|---|---|---|---|---|",
+        *table(["class", "group", "images", "accuracy, %", "95 % interval"], _cells(subject)),
+        "",
+        *table(["metric", "value", "95 % interval", "support"], _metrics(subject)),
     ]
-    for rate in subject.cells:
-        e = rate.estimate
-        if e.defined:
-            numbers = f"{count(e.support)} | {percent(e.value)} | {interval(e)}"
-        else:
-            numbers = f"0 | undefined: {e.reason} | "
-        lines.append(f"| {md(str(rate.name))} | {md(rate.group)} | {numbers} |")
-    lines += ["", "| metric | value | 95 % interval | support |", "|---|---|---|---|"]
-    for name, e in subject.estimates.items():
-        if e.defined:
-            lines.append(
-                f"| {md(label_of(name))} (`{md(name)}`) | {percent(e.value, 2)} | {interval(e)} | "
-                f"{count(e.support)} |"
-            )
-        else:
-            lines.append(f"| {md(label_of(name))} | undefined | {md(e.reason or '')} | |")
     lines += [
         "",
         "Values in per cent and points. Recompute in this folder with "
@@ -68,6 +53,28 @@ def model_card(run: Run, subject: Subject | None = None) -> str:
         "",
     ]
     return "\n".join(lines)
+
+
+def _cells(subject: Subject) -> list[list[str]]:
+    rows = []
+    for rate in subject.cells:
+        e, names = rate.estimate, [inline(str(rate.name)), inline(rate.group)]
+        if e.defined:
+            rows.append([*names, count(e.support), percent(e.value), interval(e)])
+        else:
+            rows.append([*names, "0", f"undefined: {inline(e.reason or '')}", ""])
+    return rows
+
+
+def _metrics(subject: Subject) -> list[list[str]]:
+    rows = []
+    for key, e in subject.estimates.items():
+        name = f"{inline(label_of(key))} ({code(key)})"
+        if e.defined:
+            rows.append([name, percent(e.value, 2), interval(e), count(e.support)])
+        else:
+            rows.append([name, "undefined", inline(e.reason or ""), ""])
+    return rows
 
 
 def write_model_card(run: Path, out: Path | None = None) -> Path:

@@ -16,6 +16,7 @@ from markupsafe import Markup
 import shasam
 from shasam.errors import InputError
 from shasam.files import write_atomic
+from shasam.output.control import visible
 from shasam.report import figures
 from shasam.report.comparing import audit_settings, settings_of
 from shasam.report.detail import Budget, detail, tiles
@@ -161,6 +162,7 @@ def render(context: dict[str, Any]) -> str:
         loader=PackageLoader("shasam.report", "templates"),
         autoescape=True,
         undefined=StrictUndefined,
+        finalize=_shown_text,
         trim_blocks=True,
         lstrip_blocks=True,
     )
@@ -191,6 +193,11 @@ def render(context: dict[str, Any]) -> str:
         count=count,
         mark=lambda i: Markup(marker(i, 0, 0, 4.6, f"fill c{i % COLOURS}")),  # noqa: S704
     )
+
+
+def _shown_text(value: Any) -> Any:
+    """Control characters spelled out; Markup and numbers as they are."""
+    return visible(value) if type(value) is str else value
 
 
 def _hash(text: str) -> str:

@@ -21,6 +21,7 @@ LABELS = ("target", "label", "y_true")
 PREDICTIONS = ("prediction", "predicted", "y_pred")
 SENSITIVE = ("sensitive", "group")
 MOST_GROUPS = 50
+MOST_CLASSES = 1000
 
 
 @dataclass(frozen=True)
@@ -83,6 +84,11 @@ def read_predictions(path: Path, columns: Columns, name: str | None = None) -> P
     t, label_names = _codes(
         table, label, where, _names(metadata, "target_names", label == "target")
     )
+    if len(label_names) > MOST_CLASSES:
+        raise InputError(
+            f"the label column {label!r} of {where} has {len(label_names):,} distinct values; an "
+            f"audit takes up to {MOST_CLASSES:,} classes. Name another column with --label"
+        )
     classes, t = _class_order(label_names, t, columns, where)
     positive = classes.index(columns.positive) if columns.positive else None
     if positive is None and len(classes) == 2:

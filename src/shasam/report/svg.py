@@ -6,10 +6,12 @@ dark; a figure saved as a file carries its own short stylesheet.
 
 from __future__ import annotations
 
+import html
 from collections.abc import Iterable, Sequence
-from html import escape
 
 from markupsafe import Markup
+
+from shasam.output.control import visible
 
 COLOURS = 8
 _INKS = (
@@ -34,6 +36,11 @@ _STANDALONE = (
 )
 
 
+def escape(text: str) -> str:
+    """Text or an attribute's value; a control character would make the file invalid XML."""
+    return html.escape(visible(text), quote=True)
+
+
 def number(value: float) -> str:
     """A coordinate: one decimal, no trailing zero."""
     text = f"{value:.1f}"
@@ -48,7 +55,7 @@ def element(name: str, content: str = "", /, **attributes: object) -> str:
             continue
         key = "class" if key == "cls" else key.replace("_", "-")
         shown = number(value) if isinstance(value, float) else str(value)
-        parts.append(f' {key}="{escape(shown, quote=True)}"')
+        parts.append(f' {key}="{escape(shown)}"')
     return (
         f"<{name}{''.join(parts)}>{content}</{name}>" if content else f"<{name}{''.join(parts)}/>"
     )

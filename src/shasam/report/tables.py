@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,6 +9,9 @@ from pathlib import Path
 
 from shasam.errors import SpecError
 from shasam.metrics import Estimate, catalogue, over_seeds
+from shasam.output import markdown
+from shasam.output.control import one_line
+from shasam.output.csv_text import Cell, csv_text
 from shasam.registry import did_you_mean
 from shasam.report.comparing import Entry, entry_of
 from shasam.report.run import Run, finite, opened_runs
@@ -92,34 +93,32 @@ def table(rows: Sequence[Row], form: str) -> str:
     """The rows as text in one of the formats."""
     if form not in FORMATS:
         raise SpecError(f"there is no table format {form!r}{did_you_mean(form, FORMATS)}")
-    return {"md": markdown, "latex": latex, "csv": as_csv}[form](rows)
+    return {"md": as_markdown, "latex": latex, "csv": as_csv}[form](rows)
 
 
-def markdown(rows: Sequence[Row]) -> str:
+def as_markdown(rows: Sequence[Row]) -> str:
     """GitHub Markdown, with the manifest hashes below."""
     metrics = list(rows[0].cells)
     costs = ["minutes", "views", "parameters"] if rows[0].cost else []
-    lines = [
-        "| setting | method | seeds | "
-        + " | ".join([*(catalogue.label_of(m) for m in metrics), *costs])
-        + " |",
-        "|---|---|---|" + "---|" * (len(metrics) + len(costs)),
+    head = ["setting", "method", "seeds", *(catalogue.label_of(m) for m in metrics), *costs]
+    cells = [
+        [
+            markdown.inline(row.setting),
+            markdown.inline(row.method),
+            str(row.seeds),
+            *(plain(row.cells[m], " ± ") for m in metrics),
+            *(row.cost.words() if costs and row.cost else ()),
+        ]
+        for row in rows
     ]
-    for row in rows:
-        cells = [plain(row.cells[m], " ± ") for m in metrics]
-        cells += row.cost.words() if costs and row.cost else ()
-        lines.append(
-            f"| {md(row.setting)} | {md(row.method)} | {row.seeds} | " + " | ".join(cells) + " |"
-        )
-    lines += ["", footer(rows), ""]
-    return "\n".join(lines)
+    return "\n".join([*markdown.table(head, cells), "", markdown.inline(footer(rows)), ""])
 
 
 def latex(rows: Sequence[Row]) -> str:
     """A booktabs tabular; special characters are escaped."""
     metrics = list(rows[0].cells)
     lines = [
-        f"% {footer(rows)}".replace("\n", " "),
+        f"% {one_line(footer(rows))}",
         r"\begin{tabular}{ll" + "r" * len(metrics) + "}",
         r"\toprule",
         "Setting & Method & " + " & ".join(_tex(catalogue.label_of(m)) for m in metrics) + r" \\",
@@ -133,25 +132,16 @@ def latex(rows: Sequence[Row]) -> str:
 
 
 def as_csv(rows: Sequence[Row]) -> str:
-    """One line for each row, numbers as fractions; what a spreadsheet would run is quoted."""
+    """One line for each row, numbers as fractions."""
     metrics = list(rows[0].cells)
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
     parts = ("", "_low", "_high", "_sd")
-    writer.writerow(
+    lines: list[list[Cell]] = [
         ["setting", "method", "seeds", "manifest", *(m + part for m in metrics for part in parts)]
-    )
+    ]
     for row in rows:
         numbers = ["" if math.isnan(v) else f"{v:.6f}" for m in metrics for v in row.cells[m]]
-        writer.writerow(
-            [harmless(row.setting), harmless(row.method), row.seeds, row.manifest, *numbers]
-        )
-    return out.getvalue()
-
-
-def harmless(cell: str) -> str:
-    """A cell that starts like a formula gets an apostrophe, so that no spreadsheet runs it."""
-    return f"'{cell}" if cell[:1] in ("=", "+", "-", "@", "\t", "\r") else cell
+        lines.append([row.setting, row.method, row.seeds, row.manifest, *numbers])
+    return csv_text(lines)
 
 
 def plain(cell: tuple[float, float, float, float], plus_minus: str) -> str:
@@ -172,15 +162,6 @@ def footer(rows: Sequence[Row]) -> str:
     )
 
 
-def md(text: str) -> str:
-    out = " ".join(text.splitlines()).replace("\\", "\\\\")
-    for character in "|<>[]*_`&":
-        out = out.replace(
-            character, f"&#{ord(character)};" if character in "<>&" else f"\\{character}"
-        )
-    return out
-
-
 _TEX = {
     "\\": r"\textbackslash{}",
     "&": r"\&",
@@ -192,12 +173,10 @@ _TEX = {
     "}": r"\}",
     "~": r"\textasciitilde{}",
     "^": r"\textasciicircum{}",
-    "\n": " ",
-    "\r": " ",
     "<": r"\textless{}",
     ">": r"\textgreater{}",
 }
 
 
 def _tex(text: str) -> str:
-    return "".join(_TEX.get(c, c) for c in " ".join(text.splitlines()))
+    return "".join(_TEX.get(c, c) for c in one_line(text))

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from rich import box
-from rich.console import Console
 from rich.table import Table
 
 from shasam.metrics import catalogue
+from shasam.output.terminal import Screen
 from shasam.runs.directory import RunDirectory
 
 
-def print_summary(run: RunDirectory, console: Console) -> None:
+def print_summary(run: RunDirectory, console: Screen) -> None:
     """Accuracy, EO and the worst cell in per cent, with intervals, for each kind of feature."""
     metrics, provenance = run.metrics(), run.json("provenance.json")
     title = f"{run.spec().method} on the test split (%, 95 % interval; worst: worst cell)"

@@ -6,7 +6,6 @@ n×n matrix can work on the features alone: (1 + z·y)/2 = [z, 1]/√2 · [y, 1]
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -14,6 +13,7 @@ import torch
 from torch import Tensor
 
 from shasam.errors import InputError, MemoryLimitError
+from shasam.memory import available_memory
 from shasam.registry import did_you_mean
 from shasam.submodular import loops
 
@@ -262,17 +262,7 @@ def available_bytes(device: torch.device) -> int | None:
         return torch.cuda.mem_get_info(device)[0]
     if device.type != "cpu":
         return None
-    try:
-        with open("/proc/meminfo", encoding="ascii") as lines:
-            for line in lines:
-                if line.startswith("MemAvailable:"):
-                    return int(line.split()[1]) * 1024
-    except OSError:
-        pass
-    try:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, ValueError, OSError):
-        return None
+    return available_memory()
 
 
 def check_similarity(similarity: str) -> None:

@@ -5,23 +5,24 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from shasam.output.terminal import Screen
 
 
 class TrainingProgress:
     """A bar on a terminal; one line an epoch elsewhere; silence with ``quiet``."""
 
-    def __init__(self, quiet: bool = False, console: Console | None = None) -> None:
+    def __init__(self, quiet: bool = False, console: Screen | None = None) -> None:
         self.quiet = quiet
-        self.console = console or Console(stderr=True, highlight=False, soft_wrap=True)
+        self.console = console or Screen(stderr=True, soft_wrap=True)
         self._bar: Progress | None = None
         self._shown = 0.0
 
     def say(self, text: str, style: str | None = None) -> None:
         """A line that matters even between bars; warnings come through when quiet."""
         if not self.quiet or style:
-            self.console.print(text, style=style, markup=False)
+            self.console.print(text, style=style)
 
     def start(self, stage: str, first: int, total: int) -> None:
         """Open the bar of a stage."""

@@ -1,4 +1,4 @@
-"""Two hundred names that try to become markup, script, formula or path."""
+"""Names that try to become markup, script, formula, path or a command to the terminal."""
 
 from __future__ import annotations
 
@@ -43,6 +43,16 @@ _BODIES = (
     "<b\xa0onclick=x>",
     "a|b|c",
     "../../x",
+    "\x1b[31mred\x1b[0m",  # terminals: colour, title, clipboard, cursor, screen
+    "\x1b]0;title\x07",
+    "\x1b]52;c;cm0gLXJmIC8=\x07",
+    "\x1b[2J\x1b[H",
+    "\x9b31m",
+    "[/b]",  # rich markup, closing what was never opened
+    "[bold red link=file:///etc/passwd]x[/]",
+    ":skull:",
+    "two\rlines",  # a bare carriage return ends a row for some readers of CSV
+    '=HYPERLINK("http://x","y")\n=1',
 )
 _WRAPS = ("{}", '"{}', "'{}", '">{}', "x' y={} ")
 

@@ -1,0 +1,59 @@
+"""What an audit prints: the verdict, the accuracy of every cell, every metric with its interval."""
+
+from __future__ import annotations
+
+from rich import box
+from rich.table import Table
+
+from shasam.metrics import Estimate, catalogue
+from shasam.output.terminal import Screen
+from shasam.report.subject import Subject
+from shasam.report.words import count, percent, verdict
+
+WIDE = 100  # columns from which a metric's label fits beside its name
+
+
+def print_subject(subject: Subject, screen: Screen) -> None:
+    """One model through one attribute."""
+    screen.print()
+    screen.print(f"{subject.name}, by {subject.attribute}", style="bold")
+    for line in verdict(subject):
+        screen.print(line)
+    screen.print(_cells(subject))
+    screen.print(_metrics(subject, screen.width >= WIDE))
+
+
+def _cells(subject: Subject) -> Table:
+    table = Table(title="Accuracy by class and group", title_justify="left", box=box.SIMPLE_HEAD)
+    table.add_column("class", overflow="fold")
+    table.add_column("group", overflow="fold")
+    for name in (subject.unit, "correct, %", "interval"):
+        table.add_column(name, justify="right")
+    for rate in subject.cells:
+        value, span = _shown(rate.estimate, 1)
+        table.add_row(str(rate.name), rate.group, count(rate.estimate.support), value, span)
+    return table
+
+
+def _metrics(subject: Subject, wide: bool) -> Table:
+    """The name of a metric is what --fail-over takes, so it is folded rather than cut off."""
+    table = Table(title="Metrics, in % and points", title_justify="left", box=box.SIMPLE_HEAD)
+    longest = max(map(len, catalogue.metrics())) + 2
+    table.add_column("metric", overflow="fold", min_width=longest)
+    if wide:
+        table.add_column("", overflow="fold")
+    for name in ("value", f"{100 * subject.level:g} % interval", "support"):
+        table.add_column(name, justify="right")
+    for key, e in subject.estimates.items():
+        better = {"high": "↑", "low": "↓"}[catalogue.named(key).better]
+        value, span = _shown(e, 2)
+        label = [catalogue.label_of(key)] if wide else []
+        table.add_row(f"{key} {better}", *label, value, span, count(e.support))
+    return table
+
+
+def _shown(e: Estimate, digits: int) -> tuple[str, str]:
+    """Value and interval, or a dash and the reason why there is none."""
+    if not e.defined:
+        return "–", e.reason or ""
+    return percent(e.value, digits), f"{percent(e.low, digits)} – {percent(e.high, digits)}"
