@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 export PYTHONUNBUFFERED = 1
 
-.PHONY: help install demo test test-all test-pythons test-newest test-oldest bench lint dist clean
+.PHONY: help install demo test test-all test-reliability test-pythons test-newest test-oldest bench lint dist clean
 .DEFAULT_GOAL := help
 
 help:
@@ -15,6 +15,7 @@ help:
 	@echo "make test-newest   the wheel with the newest versions that the declared ranges allow"
 	@echo "make test-oldest   the plain install with the oldest versions that they allow"
 	@echo "make dist       wheel and sdist, checked, in dist/"
+	@echo "make test-reliability   the reliability tests of docs/reliability.md, at their full figures"
 	@echo "make bench      speed: ratios to peers and to the limits of this machine"
 	@echo "make lint       ruff and mypy"
 	@echo "make install    the environment in $(VENV), made by the other targets as they need it"
@@ -35,7 +36,7 @@ demo: $(VENV)/.installed-torch,jpeg
 	$(BIN)/shasam compare --methods ce,shasam --seeds 1 --jobs 2 --out demo/runs --page demo/comparison.html
 
 # Two test processes of one thread each: with more threads than cores they stand in each other's way.
-test test-all: export OMP_NUM_THREADS = 1
+test test-all test-reliability: export OMP_NUM_THREADS = 1
 
 test: $(VENV)/.installed-torch,jpeg,test
 	$(BIN)/python -m pytest -n 2 --dist worksteal
@@ -56,6 +57,9 @@ dist: $(VENV)/.installed-release
 	rm -rf dist
 	$(BIN)/python -m build
 	$(BIN)/python -m twine check --strict dist/*
+
+test-reliability: $(VENV)/.installed-test
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "slow or not slow" tests/reliability
 
 bench: $(VENV)/.installed-bench
 	$(BIN)/python -m bench.submodular

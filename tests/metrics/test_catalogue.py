@@ -53,7 +53,7 @@ def test_a_metric_of_another_package_is_evaluated_compared_limited_and_printed(
             env=environment, cwd=tmp_path, capture_output=True, text=True, check=False,
         )  # fmt: skip
         assert done.returncode == ends, done.stderr
-    assert "Gap on the first" in done.stdout and "first_gap = 0.5000 is over" in done.stderr
+    assert "first_gap ↓" in done.stdout and "first_gap = 0.5000 is over" in done.stderr
 
 
 def test_a_name_that_is_taken_or_a_direction_that_is_none_is_refused() -> None:

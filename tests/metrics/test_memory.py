@@ -49,17 +49,17 @@ def test_the_estimate_of_a_comparison_is_near_the_measured_peak() -> None:
 
 
 def test_what_does_not_fit_is_refused_before_it_is_allocated() -> None:
-    """Two attributes of 50 groups once asked for 93 GiB, and 300 classes for 8.6 GB."""
+    """300 classes once took 8.6 GB, and curves of scores of 2,500 groups asked for more."""
 
     def attempt(work: Callable[[], object]) -> None:
         with pytest.raises(MemoryLimitError, match=r"GiB at 2,000 draws; the limit is"):
             work()
 
-    crossed = Counts(np.ones((2, 2, 2500), np.int64), names(2), names(2500))
     wide = Counts(np.ones((300, 300, 2), np.int64), names(300), names(2))
+    rows = np.arange(5000)
     few = np.arange(600) % 300
     for work in (
-        lambda: evaluate_counts(crossed),
+        lambda: evaluate(rows % 2, rows % 2, rows % 2500, np.full(5000, 0.5)),
         lambda: evaluate_counts(wide),
         lambda: compare(few, few, few, few % 2, classes=names(300), groups=names(2)),
     ):

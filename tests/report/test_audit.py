@@ -199,7 +199,7 @@ def test_an_infinite_label_is_a_sentence(tmp_path: Path, odd: float) -> None:
 def test_an_intersection_that_does_not_fit_in_memory_is_left_out_with_the_figure(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shasam.metrics.memory.MOST_BYTES", 4 * 2**20)
+    monkeypatch.setattr("shasam.metrics.memory.MOST_BYTES", 2 * 2**20)
     rng = np.random.default_rng(0)
     n = 2000
     rows = {

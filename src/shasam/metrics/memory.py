@@ -1,8 +1,8 @@
 """What intervals cost in memory, estimated before anything is allocated.
 
-Intervals come from resampled tables. Their size grows with the square of the number of classes
-(every class can be taken for every other) and of groups (every pair of groups is compared): two
-attributes of 50 groups each cross to 2,500 groups, 3.1 million pairs, 93 GiB at 2,000 draws.
+Intervals come from resampled tables. Their size grows with the square of the number of classes:
+every class can be taken for every other. Curves of scores grow with the square of the number of
+groups: two attributes of 50 groups each cross to 2,500 groups and 3.1 million pairs of curves.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ MOST_BYTES = 2 * 2**30  # that an evaluation takes unasked
 FEWEST_DRAWS = 250  # an end of a 95 % interval then rests on 6 draws; fewer are not worth printing
 _NUMBER = 8  # bytes of a float64 or int64
 # arrays of one size that are alive at the same time, read off the peak with tracemalloc
-_TABLES, _GAPS, _CURVES = 3.1, 4.2, 5.3
+_TABLES, _CELLS, _JOINT_CELLS, _CURVES = 3.1, 13.5, 18.0, 5.3
 _CURVE_DRAWS, _CURVE_BINS = 500, 100  # of metrics.areas
 
 
@@ -22,16 +22,16 @@ def evaluation_bytes(classes: int, groups: int, draws: int, *, scores: bool = Fa
     """Peak of ``evaluate`` beyond its inputs."""
     pairs = groups * (groups - 1) // 2
     tables = classes**2 * groups * draws
-    gaps = classes * pairs * draws
+    cells = classes * groups * draws
     columns = 1 if classes == 2 else classes
     curves = columns * _CURVE_BINS * pairs * min(draws, _CURVE_DRAWS) if scores else 0
-    return int(_NUMBER * max(_TABLES * tables, tables + _GAPS * gaps, _CURVES * curves))
+    return int(_NUMBER * max(_TABLES * tables, tables + _CELLS * cells, _CURVES * curves))
 
 
 def comparison_bytes(classes: int, groups: int, draws: int) -> int:
     """Peak of ``compare`` beyond its inputs: joint tables of two models' answers."""
-    gaps = classes * (groups * (groups - 1) // 2) * draws
-    return int(_NUMBER * (_TABLES * classes**3 * groups * draws + _GAPS * gaps))
+    joint, cells = classes**3 * groups * draws, classes * groups * draws
+    return int(_NUMBER * max(_TABLES * joint, joint + _JOINT_CELLS * cells))
 
 
 def memory_limit() -> int:

@@ -74,7 +74,7 @@ def subjects_of(
     Where memory is short, fewer draws are taken; an intersection of too many groups for any is
     left out. Both are said aloud.
     """
-    out = []
+    out: list[Subject] = []
     for g in predicted.groupings:
         classes, groups, scored = (
             len(predicted.classes),
