@@ -52,7 +52,7 @@ def test_what_does_not_fit_is_refused_before_it_is_allocated() -> None:
     """300 classes once took 8.6 GB, and curves of scores of 2,500 groups asked for more."""
 
     def attempt(work: Callable[[], object]) -> None:
-        with pytest.raises(MemoryLimitError, match=r"GiB at 2,000 draws; the limit is"):
+        with pytest.raises(MemoryLimitError, match=r"[GT]iB at 2,000 draws; the limit is"):
             work()
 
     wide = Counts(np.ones((300, 300, 2), np.int64), names(300), names(2))

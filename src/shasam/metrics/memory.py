@@ -54,8 +54,8 @@ def affordable_draws(classes: int, groups: int, draws: int, *, scores: bool = Fa
     if low < FEWEST_DRAWS:
         raise MemoryLimitError(
             f"intervals for {classes:,} classes and {groups:,} groups need {readable(need)} at "
-            f"{draws:,} draws; the limit is {readable(limit)}. Merge groups or classes, or leave out "
-            "an attribute"
+            f"{draws:,} draws; the limit is {readable(limit)}. Merge groups or classes, or "
+            "leave out an attribute"
         )
     return low
 
@@ -77,6 +77,6 @@ def check_comparison(classes: int, groups: int, draws: int) -> None:
     if need > limit:
         raise MemoryLimitError(
             f"comparing two models over {classes:,} classes and {groups:,} groups needs "
-            f"{readable(need)} at {draws:,} draws; the limit is {readable(limit)}. Compare fewer classes or "
-            "groups, or use fewer draws"
+            f"{readable(need)} at {draws:,} draws; the limit is {readable(limit)}. Compare "
+            "fewer classes or groups, or use fewer draws"
         )
