@@ -9,6 +9,7 @@ from __future__ import annotations
 import signal
 import sys
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 from cyclopts import App, CycloptsError
@@ -76,7 +77,7 @@ for _place, _command in enumerate(COMMANDS):
         app.command(_command, sort_key=_place)
 
 
-def main() -> None:
+def main(words: Sequence[str] | None = None) -> None:
     """Run a command; an error that a user can put right is one sentence, not a traceback."""
     shown = warnings.showwarning
 
@@ -89,7 +90,7 @@ def main() -> None:
 
     warnings.showwarning = show
     try:
-        app(exit_on_error=False, print_error=False)
+        app(words, exit_on_error=False, print_error=False)
     except CycloptsError as error:  # 2, because 1 says that a limit of an audit is broken
         for line in _wrong_flags(error):
             _complain(line)

@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 from tests.data.folders import make_folder
 
-from shasam.cli import app
+from shasam.cli import app, main
 from shasam.data import Manifest
 from shasam.data.survey import cramers_v
 from shasam.errors import DataError, SpecError
@@ -73,7 +73,7 @@ def test_a_sheet_of_the_drawn_faces(tmp_path: Path, capsys) -> None:
 
 def test_flags_that_make_no_sense_are_answered(tmp_path: Path, capsys) -> None:
     with pytest.raises(SystemExit):
-        run(["data", "describe", "--size", "2"], capsys)
+        main(["data", "describe", "--size", "2"])
     assert "shasam: --size: input should be greater than or equal to 8" in capsys.readouterr().err
     with pytest.raises(SpecError, match="did you mean 'faces'"):
         run(["data", "describe", "--data", "face"], capsys)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import re
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -49,15 +48,14 @@ def test_every_payload_in_a_table_is_a_cell_without_a_control_character() -> Non
 
 
 def test_a_payload_as_an_argument_is_answered_with_one_harmless_sentence(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     table = tmp_path / "p.csv"
     table.write_text("label,prediction,group\na,b,x\nb,b,y\n", encoding="utf-8")
     for name in payloads()[::5]:
         for words in (["audit", str(table), f"--label={name}"], [f"x{name}"]):
-            monkeypatch.setattr(sys, "argv", ["shasam", *words])
             with pytest.raises(SystemExit) as stopped:
-                cli.main()
+                cli.main(words)
             assert stopped.value.code == 2
             said = capsys.readouterr().err
             assert said.startswith("shasam: ") and not CONTROL.search(said), name

@@ -6,7 +6,6 @@ import csv
 import io
 import re
 import shutil
-import sys
 from pathlib import Path
 
 import pytest
@@ -103,9 +102,8 @@ def test_files_with_hostile_names_are_audited_and_named_harmlessly(
         page = tmp_path / "page.html"
         words = ["audit", f"./{file.name}", "--html", str(page), "--draws", "100"]
         monkeypatch.chdir(tmp_path)
-        monkeypatch.setattr(sys, "argv", ["shasam", *words])
         with pytest.raises(SystemExit) as ended:
-            cli.main()
+            cli.main(words)
         assert ended.value.code == 0
         said = capsys.readouterr()
         assert not CONTROL.search(said.out + said.err), name
