@@ -4,6 +4,7 @@ import ast
 import dataclasses
 import json
 import os
+import shutil
 import signal
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 from PIL import Image
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from tests.tiny_data import TinyData
 
 import shasam
@@ -116,6 +117,42 @@ def test_a_loaded_model_reads_files_of_any_size_and_refuses_wrong_arrays(finishe
         model.predict(np.zeros((1, 3, 16, 16), np.float32))
     with pytest.raises(InputError, match="cannot be read"):
         model.predict([tmp_path / "nobody.jpg"])
+
+
+def copy_of(run, folder):
+    return Path(shutil.copytree(run.path, folder / "copy", dirs_exist_ok=True))
+
+
+def test_every_flipped_byte_of_the_weights_is_found_on_loading(finished, tmp_path):
+    path = copy_of(finished, tmp_path)
+    weights = path / "model.safetensors"
+    good = weights.read_bytes()
+    rng = np.random.default_rng(0)
+    for place in rng.integers(0, len(good), 60):
+        flipped = bytes([good[place] ^ (1 << int(rng.integers(8)))])
+        weights.write_bytes(good[:place] + flipped + good[place + 1 :])
+        with pytest.raises(CheckpointError, match=r"model\.safetensors"):
+            load(path)
+    weights.write_bytes(good)
+    load(path)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_weights_that_are_not_finite_are_refused_even_where_their_hash_is_not_known(
+    finished, tmp_path, value
+):
+    path = copy_of(finished, tmp_path)
+    tensors = load_file(path / "model.safetensors")
+    tensors["encoder.conv1.weight"][0, 0] = value
+    save_file(tensors, path / "model.safetensors")
+    with pytest.raises(CheckpointError, match="SHA-256"):
+        load(path)
+    (path / "provenance.json").unlink()
+    with pytest.raises(CheckpointError, match=r"encoder\.conv1\.weight holds NaN or infinity"):
+        load(path)
+    (path / "provenance.json").write_text("{")
+    with pytest.raises(CheckpointError, match=r"provenance\.json"):
+        load(path)
 
 
 def test_methods_that_decide_by_group_ask_for_the_groups(tmp_path):

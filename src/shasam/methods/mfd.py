@@ -9,15 +9,14 @@ from pathlib import Path
 import torch
 import torch.nn.functional as F
 from pydantic import Field
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from shasam.errors import InputError
+from shasam.errors import CheckpointError, InputError
 from shasam.losses import distillation_mmd
 from shasam.methods.base import Stage
 from shasam.methods.ce import CE, CEConfig
 from shasam.models import Encoder
+from shasam.models.weights import read_weights
 from shasam.registry import register
 from shasam.types import Batch, Losses
 
@@ -89,10 +88,10 @@ class MFD(CE):
                 "give the model.safetensors of a finished run of the same encoder"
             )
         try:
-            given = load_file(path)
+            given = read_weights(path)
             wanted = {k: v for k, v in given.items() if k.startswith(("encoder.", "classifier."))}
             self.teacher.load_state_dict(wanted)
-        except (SafetensorError, RuntimeError) as error:
+        except (CheckpointError, RuntimeError) as error:
             raise InputError(
                 f"the teacher {path} does not fit: {str(error)[:300]}; it needs the same encoder, "
                 "the same classes, and an end-to-end method such as ce"

@@ -52,7 +52,8 @@ class PostHoc(CE):
         args = (validation.scores, validation.target, validation.sensitive, self.groups)
         if self.classes == 2:
             rule, fitted = fit_binary(*args, grid=self.config.grid)
-            self.rule_G6.copy_(torch.from_numpy(rule))
+            # thresholds of probabilities: -1 and 2 do what -inf and inf do, and weights are finite
+            self.rule_G6.copy_(torch.from_numpy(np.clip(rule, -1.0, 2.0)))
         else:
             swap, fitted = fit_classes(*args)
             self.swap_GCC.copy_(torch.from_numpy(swap))

@@ -7,11 +7,10 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from shasam.errors import InputError
+from shasam.errors import CheckpointError, FileError, InputError
+from shasam.models.weights import read_weights
 
 # classification layers of the pretrained network: not wanted, so not worth a warning
 _HEADS = ("fc.", "head.", "head_dist.", "dist_token", "num_batches_tracked")
@@ -50,9 +49,9 @@ def load_weights(encoder: nn.Module, path: str | Path) -> InitReport:
     if not path.is_file():
         raise InputError(f"there is no weights file {path}; check --init")
     try:
-        given = load_file(path)
-    except (SafetensorError, OSError) as error:
-        raise InputError(f"{path} is not a readable safetensors file: {error}") from error
+        given = read_weights(path)
+    except (CheckpointError, FileError) as error:
+        raise InputError(str(error)) from error
     own = encoder.state_dict()
     chosen: dict[str, Tensor] = {}
     wrong: list[str] = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import platform
 import sys
 from contextlib import suppress
@@ -83,12 +84,17 @@ def execute(
         method, state = trained
         progress.say("evaluating on validation and test")
         evaluate_run(run, method, data, fabric, log, "end of training")
-        run.write("model.safetensors", to_bytes(method.state_dict()))
+        weights = to_bytes(method.state_dict())
+        run.write("model.safetensors", weights)
         mined = mining_record(log, data)
         if mined:
             run.write_json("mining.json", {"iterations": mined})
         run.write_json(
-            "provenance.json", _provenance(spec, data, method, state, fabric, log, started)
+            "provenance.json",
+            {
+                **_provenance(spec, data, method, state, fabric, log, started),
+                "model_sha256": hashlib.sha256(weights).hexdigest(),
+            },
         )
         log.write("end", time=_now(), images_seen=state.images_seen)
         run.write("DONE", b"")

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file
 from torch import Tensor
 
 from shasam.data.decode import MAX_BYTES, BadImage, decode
@@ -19,6 +18,7 @@ from shasam.data.views import plain
 from shasam.errors import CheckpointError, FileError, InputError
 from shasam.files import open_regular, read_bytes
 from shasam.methods.base import Method
+from shasam.models.weights import read_weights
 from shasam.runs.build import build_method, outline
 from shasam.runs.directory import RunDirectory
 from shasam.spec import RunSpec
@@ -132,8 +132,8 @@ def load(run: str | Path | RunDirectory, device: str = "cpu") -> Model:
     _check_weights(directory, outline(spec, len(classes), len(groups)))
     method, _ = build_method(spec, len(classes), len(groups), start=False)
     try:
-        method.load_state_dict(load_file(directory.file("model.safetensors")))
-    except (SafetensorError, RuntimeError, OSError) as error:
+        method.load_state_dict(_weights(directory))
+    except RuntimeError as error:
         raise CheckpointError(
             f"the weights of {run} do not fit its specification: {error}"
         ) from error
@@ -162,6 +162,15 @@ def _check_weights(directory: RunDirectory, outlined: Method | None) -> None:
                 f"the weights of {directory.path} do not fit its specification: {name[:80]} has "
                 f"the shape {held.get(name, 'none')} and should have {wanted.get(name, 'none')}"
             )
+
+
+def _weights(directory: RunDirectory) -> dict[str, Tensor]:
+    """The trained weights, if they are those that were written at the end of training."""
+    expected = None  # not known of a copy of the weights alone
+    if directory.file("provenance.json").exists():
+        expected = directory.json("provenance.json").get("model_sha256")
+    weights = directory.file("model.safetensors")
+    return read_weights(weights, sha256=expected, within=directory.path)
 
 
 def _read(path: Path, size: int) -> np.ndarray:
