@@ -18,6 +18,7 @@ from shasam.losses.distribution import (
     standard_normal_kl,
     total_correlation,
 )
+from shasam.losses.unit import unit_length
 
 __all__ = [
     "FLCMILoss",
@@ -36,4 +37,5 @@ __all__ = [
     "standard_normal_kl",
     "supcon",
     "total_correlation",
+    "unit_length",
 ]

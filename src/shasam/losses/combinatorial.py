@@ -19,6 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from shasam.losses.unit import unit_length
 from shasam.submodular.logdet import logdet
 
 Smooth = Literal["none", "lse"]
@@ -152,7 +153,7 @@ class FLCMILoss(nn.Module):
         self, z_MD: Tensor, anchors: Tensor, positives: Tensor, negatives: Tensor
     ) -> Tensor:
         return flcmi(
-            F.normalize(_wide(z_MD), dim=1),
+            unit_length(_wide(z_MD)),
             anchors,
             positives,
             negatives,
@@ -174,7 +175,7 @@ class LogDetCMILoss(nn.Module):
         self, z_MD: Tensor, anchors: Tensor, positives: Tensor, negatives: Tensor
     ) -> Tensor:
         return logdetcmi(
-            F.normalize(_wide(z_MD), dim=1),
+            unit_length(_wide(z_MD)),
             anchors,
             positives,
             negatives,

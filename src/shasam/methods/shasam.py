@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from shasam.data.batches import BatchPlan
 from shasam.losses.combinatorial import flcmi_terms, logdetcmi
+from shasam.losses.unit import unit_length
 from shasam.methods.base import Stage
 from shasam.methods.two_stage import TwoStage, TwoStageConfig
 from shasam.mining.plan import MinedPlan, MiningConfig
@@ -92,7 +93,7 @@ class Shasam(TwoStage):
             yield from super().steps(batch, stage)
             return
         h = self.encoder(batch.images)
-        z = F.normalize(self.projection(h).float(), dim=1)
+        z = unit_length(self.projection(h).float())
         losses = self.learn(z, batch)
         if self.companion is not None:
             ce = F.cross_entropy(self.companion(h).float(), batch.t_VB)

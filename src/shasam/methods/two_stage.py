@@ -20,6 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from shasam.data.batches import BatchPlan
+from shasam.losses.unit import unit_length
 from shasam.methods.base import Method, MethodConfig, Stage
 from shasam.models import Classifier, Encoder, ProjectionHead
 from shasam.types import Batch, Losses
@@ -124,7 +125,7 @@ class TwoStage(Method):
     def features(self, images: Tensor) -> dict[str, Tensor]:
         """``encoder`` as it comes, ``projection`` at unit length."""
         h = self.encoder(images)
-        z = F.normalize(self.projection(h).float(), dim=1)
+        z = unit_length(self.projection(h).float())
         return {"encoder": h, "projection": z}
 
     def classify(self, features: Mapping[str, Tensor]) -> dict[str, Tensor]:
