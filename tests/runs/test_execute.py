@@ -17,7 +17,14 @@ from safetensors.torch import load_file, save_file
 from tests.tiny_data import TinyData
 
 import shasam
-from shasam.errors import CheckpointError, DataError, InputError, Stopped, TrainingError
+from shasam.errors import (
+    CheckpointError,
+    DataError,
+    InputError,
+    ShasamError,
+    Stopped,
+    TrainingError,
+)
 from shasam.metrics import evaluate
 from shasam.runs.directory import RunDirectory
 from shasam.runs.execute import execute
@@ -151,7 +158,7 @@ def test_weights_that_are_not_finite_are_refused_even_where_their_hash_is_not_kn
     with pytest.raises(CheckpointError, match=r"encoder\.conv1\.weight holds NaN or infinity"):
         load(path)
     (path / "provenance.json").write_text("{")
-    with pytest.raises(CheckpointError, match=r"provenance\.json"):
+    with pytest.raises(ShasamError, match=r"provenance\.json"):
         load(path)
 
 
