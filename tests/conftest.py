@@ -1,11 +1,14 @@
 """Without the extra [torch] the tests that need it are skipped, and the summary counts them.
 
-A whole file is skipped where importing it asks for a module of the extra; a test in another file
-carries ``@pytest.mark.needs_torch``. Where torch is installed nothing is skipped by this.
+A file is skipped where importing it asks for a module of the extra, a test where it ends with such
+a request. Neither holds for the tests in ``CORE``: what they test must work without torch. A test
+that needs torch in another process is marked ``@pytest.mark.needs_torch``. Where torch is installed
+nothing is skipped by this.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -14,6 +17,16 @@ import pytest
 from shasam.extras import MODULES
 
 REASON = "needs shasam[torch], which is not installed"
+CORE = {"metrics", "report", "test_core.py", "test_house.py", "test_packaging.py"}
+
+
+def skip_if_torch_is_missing(error: BaseException | None, path: Path) -> None:
+    """Skip where the error says that a module of the extra is not installed."""
+    name = (getattr(error, "name", None) or "") if isinstance(error, ModuleNotFoundError) else ""
+    wanted = name.split(".")[0]
+    core = CORE & {path.name, path.parent.name}
+    if wanted in MODULES["torch"] and find_spec(wanted) is None and not core:
+        pytest.skip(REASON, allow_module_level=True)
 
 
 class TestFile(pytest.Module):
@@ -21,14 +34,24 @@ class TestFile(pytest.Module):
         try:
             return super().collect()
         except self.CollectError as error:
-            missing = getattr(error.__cause__, "name", None) or ""
-            if missing.split(".")[0] in MODULES["torch"]:
-                pytest.skip(REASON, allow_module_level=True)
+            skip_if_torch_is_missing(error.__cause__, self.path)
             raise
 
 
 def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> pytest.Module:
     return TestFile.from_parent(parent, path=module_path)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    try:
+        return (yield)
+    except ModuleNotFoundError as error:
+        skip_if_torch_is_missing(error, item.path)
+        raise
+
+
+pytest_runtest_setup = pytest_runtest_call  # fixtures may need it too
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -10,6 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+pytestmark = pytest.mark.needs_torch
+
 NEAREST = """
 import torch
 from shasam.mining import Mined, Miner
