@@ -25,10 +25,10 @@ from rich.table import Table
 
 from shasam.data import DataSpec, Store, make_source
 from shasam.data.faces import ATTRIBUTES, render
-from shasam.data.keyed import keys
 from shasam.data.packing import pack
 from shasam.data.store import Shard, finish, shard_rows, write_shard
 from shasam.data.views import two_views
+from shasam.keyed import keys
 
 
 def timed(work: Callable[[], object], items: int, repeats: int = 3) -> tuple[float, float]:

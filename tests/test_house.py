@@ -13,6 +13,7 @@ import shasam
 
 SRC = Path(shasam.__file__).parent
 FLOOR = {
+    "keyed",
     "types",
     "errors",
     "extras",
@@ -33,11 +34,22 @@ DOORS = {
     "models": {"spec"},
     "losses": {"submodular"},
     "mining": {"submodular", "data"},
-    "methods": {"spec", "losses", "mining", "models", "data", "metrics"},
-    "training": {"spec", "methods", "models", "data", "metrics"},
+    "sampling": {"mining"},
+    "methods": {"sampling", "spec", "losses", "mining", "models", "data", "metrics"},
+    "training": {"sampling", "spec", "methods", "models", "data", "metrics"},
     "report": {"metrics"},
     "runs": {"spec", "training", "methods", "models", "data", "metrics"},
-    "testing": {"spec", "submodular", "mining", "methods", "models", "data", "losses", "training"},
+    "testing": {
+        "sampling",
+        "spec",
+        "submodular",
+        "mining",
+        "methods",
+        "models",
+        "data",
+        "losses",
+        "training",
+    },
     "commands": {"*"},
     "cli": {"*"},
 }

@@ -10,8 +10,8 @@ import pytest
 
 from shasam.data import DataSpec, make_source, open_data
 from shasam.data.faces import ATTRIBUTES, render
-from shasam.data.keyed import keys
 from shasam.errors import DataError
+from shasam.keyed import keys
 
 
 def half(n: int) -> dict[str, np.ndarray]:

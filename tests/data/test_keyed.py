@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from shasam.data.keyed import keys, keys_torch, text_key, uniform, uniform_torch
+from shasam.keyed import keys, keys_torch, text_key, uniform, uniform_torch
 
 
 def splitmix(x: int) -> int:

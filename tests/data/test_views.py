@@ -11,9 +11,9 @@ import torch
 from PIL import Image
 
 from shasam.data import views
-from shasam.data.keyed import keys_torch, uniform_torch
 from shasam.data.views import boxes, luma, plain, resize_weights, turn_hue, two_views
 from shasam.errors import InputError
+from shasam.keyed import keys_torch, uniform_torch
 
 
 @pytest.fixture(scope="module")

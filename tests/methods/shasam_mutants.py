@@ -11,11 +11,11 @@ from tests.methods.mutants import Step, mutant, patched, swapped
 from torch import Tensor
 
 import shasam.methods.shasam
-from shasam.data.batches import BatchPlan, NaturalPlan
 from shasam.losses.combinatorial import flcmi_terms, logdetcmi
 from shasam.methods.base import Stage
 from shasam.methods.shasam import Shasam, ShasamLiteral, ShasamLogDet
-from shasam.mining import EmbeddingBank, MinedPlan, ShasamMiner
+from shasam.mining import EmbeddingBank, ShasamMiner
+from shasam.sampling import BatchPlan, MinedPlan, NaturalPlan, TrainingRows
 from shasam.types import Batch, Losses
 
 # -- the set objective -------------------------------------------------------------------------
@@ -174,35 +174,33 @@ class CompanionWithoutOptimiser(Shasam):
 
 @mutant("shasam")
 class NothingMined(Shasam):
-    def batch_plan(self, stage: Stage, t_N: Tensor, s_N: Tensor, *rest: Any) -> BatchPlan:
-        rows, size, seed, per_epoch = rest
-        return NaturalPlan(rows, size, seed, per_epoch)
+    def batch_plan(self, stage: Stage, data: TrainingRows) -> BatchPlan:
+        return NaturalPlan(data)
 
 
 @mutant("shasam")
 class MinesWithoutLabels(Shasam):
-    def batch_plan(self, stage: Stage, t_N: Tensor, s_N: Tensor, *rest: Any) -> BatchPlan:
+    def batch_plan(self, stage: Stage, data: TrainingRows) -> BatchPlan:
         if stage.sampling == "mined":
-            t_N = t_N[torch.randperm(len(t_N), generator=torch.Generator().manual_seed(0))]
-        return super().batch_plan(stage, t_N, s_N, *rest)
+            order = torch.randperm(len(data.t_N), generator=torch.Generator().manual_seed(0))
+            data = replace(data, t_N=data.t_N[order])
+        return super().batch_plan(stage, data)
 
 
 @mutant("shasam")
 class MinesGroupsAsTargets(Shasam):
-    def batch_plan(self, stage: Stage, t_N: Tensor, s_N: Tensor, *rest: Any) -> BatchPlan:
+    def batch_plan(self, stage: Stage, data: TrainingRows) -> BatchPlan:
         if stage.sampling == "mined":
-            t_N, s_N = s_N, t_N
-        return super().batch_plan(stage, t_N, s_N, *rest)
+            data = replace(data, t_N=data.s_N, s_N=data.t_N)
+        return super().batch_plan(stage, data)
 
 
 @mutant("shasam")
 class OnePairABatch(Shasam):
-    def batch_plan(self, stage: Stage, t_N: Tensor, s_N: Tensor, *rest: Any) -> BatchPlan:
+    def batch_plan(self, stage: Stage, data: TrainingRows) -> BatchPlan:
         if stage.sampling != "mined":
-            return super().batch_plan(stage, t_N, s_N, *rest)
-        rows, size, seed, _ = rest
-        mining = self.config.mining.model_copy(update={"pairs": "one"})
-        return MinedPlan(t_N, s_N, rows, size, seed, mining)
+            return super().batch_plan(stage, data)
+        return MinedPlan(data, self.config.mining.model_copy(update={"pairs": "one"}))
 
 
 @mutant("shasam")
@@ -319,10 +317,10 @@ def _never_mines(self: MinedPlan, pair: Any, growth: float, *rest: Any) -> Any:
 
 
 def _forgets_picks(self: MinedPlan, *args: Any) -> Any:
-    parts, mined = _sets(self, *args)
+    parts = _sets(self, *args)
     i, j = args[0]
     fresh = [self.cells[i, j], self.cells[i, 1 - j], self.cells[1 - i, j]]
-    return [rows[: len(part)] for rows, part in zip(fresh, parts, strict=True)], mined
+    return [rows[: len(part)] for rows, part in zip(fresh, parts, strict=True)]
 
 
 patched("shasam: never mines", "shasam", Shasam, MinedPlan, "_sets", _never_mines)

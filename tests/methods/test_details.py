@@ -19,6 +19,7 @@ from shasam.methods.mfd import MFD
 from shasam.methods.reweight import Reweight
 from shasam.models import ResNet18, ViT
 from shasam.models.fair_attention import MaskedLinear, MaskState, adaptive_mask
+from shasam.sampling import TrainingRows
 from shasam.testing.lab import Lab, optimizers, take_steps
 
 
@@ -134,7 +135,7 @@ def test_weights_come_from_the_counts_of_the_training_rows() -> None:
     method = Reweight(Reweight.Config(), small(), 2, 2)
     t, s = torch.tensor([0, 0, 0, 0, 1, 1, 1, 0]), torch.tensor([0, 0, 0, 1, 0, 1, 1, 1])
     rows = torch.arange(7)  # the last row is not for training
-    method.batch_plan(Stage("learn", ("main",)), t, s, rows, 2, 0, 3)
+    method.begin_stage(Stage("learn", ("main",)), TrainingRows(t, s, rows, 2, 0))
     assert method.counts_CG.tolist() == [[3.0, 1.0], [1.0, 2.0]]
 
 

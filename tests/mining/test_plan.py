@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from shasam.errors import DataError
-from shasam.mining import MinedPlan, MiningConfig
+from shasam.mining import MiningConfig
+from shasam.sampling import MinedPlan, TrainingRows
 
 MINED = {"anchors": "logdet", "positives": "flcg", "negatives": "flqmi"}
 
@@ -35,7 +36,7 @@ class Eye:
 
 def make(batch=48, total=60, n=600, classes=2, groups=2, **settings):
     t, s, rows = labels(n, classes, groups)
-    plan = MinedPlan(t, s, rows, batch, 7, MiningConfig(**settings))
+    plan = MinedPlan(TrainingRows(t, s, rows, batch, 7), MiningConfig(**settings))
     plan.total_steps = total
     return plan, t, s, rows
 
@@ -155,7 +156,9 @@ def test_a_pool_smaller_than_k_is_counted_and_follows_its_policy():
     rows = torch.cat([rows[~((t[rows] == 0) & (s[rows] == 0))], rare])
     sizes = {}
     for policy in ("repeat", "shrink"):
-        plan = MinedPlan(t, s, rows, 48, 0, MiningConfig(small_pool=policy, ground=1.0))
+        plan = MinedPlan(
+            TrainingRows(t, s, rows, 48, 0), MiningConfig(small_pool=policy, ground=1.0)
+        )
         drawn = plan.draw(0, 0, Eye())
         sizes[policy] = len(drawn.rows_B)
         assert plan.counters()["small_pools"] > 0

@@ -7,10 +7,11 @@ import pytest
 import torch
 from tests.mining.rare_cells import CellData, random_design
 
-from shasam.data.batches import keyed_generator
-from shasam.mining import MinedPlan, MiningConfig, feasible_pairs
+from shasam.keyed import keyed
+from shasam.mining import MiningConfig, feasible_pairs
 from shasam.runs import evaluate
 from shasam.runs.execute import execute
+from shasam.sampling import MinedPlan, TrainingRows
 from shasam.spec import resolve
 from shasam.training.log import read_log
 from shasam.training.runtime import Runtime
@@ -19,7 +20,7 @@ from shasam.training.runtime import Runtime
 def plan_of(counts_CG, batch=48, **config):
     data = CellData(counts_CG, size=1)
     t, s = torch.tensor(data.manifest.t_N), torch.tensor(data.manifest.s_N)
-    plan = MinedPlan(t, s, data.rows("train"), batch, 7, MiningConfig(**config))
+    plan = MinedPlan(TrainingRows(t, s, data.rows("train"), batch, 7), MiningConfig(**config))
     plan.total_steps = 200 * plan.steps_per_epoch
     return plan, t, s
 
@@ -62,7 +63,7 @@ def test_a_ground_set_that_has_every_cell_stays_as_it_was_drawn():
     plan, *_ = plan_of(np.full((2, 2), 100))
     before = torch.zeros(0, dtype=torch.int64)
     for epoch, _ in enumerate(served_pairs(plan, 20)):
-        order = keyed_generator(7, 0, epoch).permutation(len(plan.rows))
+        order = keyed(7, 0, epoch).permutation(len(plan.rows))
         shuffled = plan.rows[torch.from_numpy(order)]
         fresh = ~torch.isin(shuffled, before)
         before = torch.cat([shuffled[fresh], shuffled[~fresh]])[: plan.size]

@@ -7,8 +7,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shasam.data.batches import BalancedPlan, BatchPlan, NaturalPlan
 from shasam.errors import DataError
+from shasam.sampling import BalancedPlan, BatchPlan, NaturalPlan, TrainingRows
 
 
 def no_embed(rows):
@@ -16,8 +16,8 @@ def no_embed(rows):
 
 
 def test_natural_plan_shows_every_row_at_most_once_a_pass_and_only_training_rows():
-    rows = torch.arange(10, 33)
-    plan = NaturalPlan(rows, 5, seed=1)
+    rows, t, s = torch.arange(10, 33), torch.zeros(33), torch.zeros(33)
+    plan = NaturalPlan(TrainingRows(t, s, rows, 5, seed=1))
     assert isinstance(plan, BatchPlan) and plan.steps_per_epoch == 4
     first = torch.cat([plan.draw(0, step, no_embed).rows_B for step in range(4)])
     assert len(set(first.tolist())) == 20 and set(first.tolist()) <= set(rows.tolist())
@@ -29,8 +29,8 @@ def test_natural_plan_shows_every_row_at_most_once_a_pass_and_only_training_rows
 def test_plans_are_functions_of_the_key_and_not_of_what_was_drawn_before(step):
     rows, t, s = torch.arange(40), torch.arange(40) % 2, (torch.arange(40) // 3) % 2
     for make in (
-        lambda: NaturalPlan(rows, 7, seed=3),
-        lambda: BalancedPlan(t, s, rows, 7, seed=3),
+        lambda: NaturalPlan(TrainingRows(t, s, rows, 7, seed=3)),
+        lambda: BalancedPlan(TrainingRows(t, s, rows, 7, seed=3)),
     ):
         walked, fresh = make(), make()
         for earlier in range(10):
@@ -50,7 +50,7 @@ def test_balanced_plan_uses_every_cell_equally_and_every_image_of_a_cell_equally
 ):
     t = torch.repeat_interleave(torch.tensor([0, 0, 1, 1]), torch.tensor(counts))
     s = torch.repeat_interleave(torch.tensor([0, 1, 0, 1]), torch.tensor(counts))
-    plan = BalancedPlan(t, s, torch.arange(len(t)), size, seed=0)
+    plan = BalancedPlan(TrainingRows(t, s, torch.arange(len(t)), size, seed=0))
     used: Counter[int] = Counter()
     for step in range(steps):
         rows = plan.draw(0, step, no_embed).rows_B
@@ -68,5 +68,6 @@ def test_balanced_plan_uses_every_cell_equally_and_every_image_of_a_cell_equally
 
 
 def test_a_batch_larger_than_the_data_is_an_error_that_says_what_to_change():
-    with pytest.raises(DataError, match=r"train\.batch_views"):
-        NaturalPlan(torch.arange(3), 4, seed=0)
+    few = torch.arange(3)
+    with pytest.raises(DataError, match=r"train\.learn\.batch_views"):
+        NaturalPlan(TrainingRows(few, few, few, 4, seed=0))

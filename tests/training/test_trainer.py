@@ -14,6 +14,7 @@ from shasam.methods.balanced import Balanced
 from shasam.methods.ce import CE
 from shasam.models import ResNet18
 from shasam.registry import lookup
+from shasam.sampling import TrainingRows
 from shasam.spec.train import StageSpec, TrainSpec
 from shasam.training.evaluation import evaluating
 from shasam.training.log import RunLog, read_log
@@ -121,7 +122,7 @@ def test_reweighting_turns_one_way_of_drawing_cells_into_the_other(own, other):
     t = torch.tensor([0] * 70 + [1] * 30)
     s = torch.tensor([0] * 60 + [1] * 10 + [0] * 5 + [1] * 25)
     stage = method.stages()[1]
-    method.batch_plan(stage, t, s, torch.arange(100), 20, 0, 5)
+    method.begin_stage(stage, TrainingRows(t, s, torch.arange(100), 20, 0))
     drawn = torch.tensor([[0.60, 0.10], [0.05, 0.25]])  # share of each cell as they come
     shares = {"natural": drawn, "balanced": torch.full((2, 2), 0.25)}
     torch.testing.assert_close(shares[own] * method.reweight_CG, shares[other])

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from shasam.data.canvas import Canvas, Colour, Plane, Window
-from shasam.data.keyed import keys, uniform
+from shasam.keyed import keys, uniform
 
 VERSION = 4  # a change of this number is a change of every picture
 ATTRIBUTES = ("smile", "glasses", "beard", "long_hair", "hat", "dark_skin", "old")

@@ -8,8 +8,8 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
 from shasam.data.dataset import Dataset
-from shasam.data.keyed import keys, uniform
 from shasam.files import atomic_file
+from shasam.keyed import keys, uniform
 
 _MARGIN, _TITLE = 8, 22
 _INK, _PAPER = (40, 40, 40), (255, 255, 255)

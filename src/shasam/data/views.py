@@ -18,8 +18,8 @@ need("torch", __name__)
 import torch
 from torch import Tensor
 
-from shasam.data.keyed import keys_torch, uniform_torch
 from shasam.errors import InputError
+from shasam.keyed import keys_torch, uniform_torch
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

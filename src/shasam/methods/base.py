@@ -14,9 +14,9 @@ from typing import ClassVar, Literal
 from pydantic import BaseModel, ConfigDict
 from torch import Tensor, nn
 
-from shasam.data.batches import BalancedPlan, BatchPlan, NaturalPlan
 from shasam.errors import SpecError
 from shasam.models import Encoder
+from shasam.sampling import BalancedPlan, BatchPlan, NaturalPlan, TrainingRows
 from shasam.types import Batch, Losses, Predictions
 
 
@@ -38,7 +38,7 @@ class Stage:
 
 
 class Method(nn.Module):
-    """Base class. A subclass sets the class variables and writes ``steps`` and ``logits``."""
+    """Base class. A subclass sets the class variables and writes ``steps`` and ``classify``."""
 
     summary: ClassVar[str]  # one line for `shasam methods`
     reference: ClassVar[str]  # authors, venue, year
@@ -64,21 +64,15 @@ class Method(nn.Module):
         """Parameter group -> settings that differ from the specification (``{"lr": 1.0}``)."""
         return {}
 
-    def batch_plan(
-        self,
-        stage: Stage,
-        t_N: Tensor,
-        s_N: Tensor,
-        rows: Tensor,
-        batch_size: int,
-        seed: int,
-        steps_per_epoch: int,
-    ) -> BatchPlan:
-        """Which rows make each batch of a stage: ``rows`` are those of the training split."""
+    def begin_stage(self, stage: Stage, data: TrainingRows) -> None:
+        """Called before a stage: what depends on the training labels is computed here."""
+
+    def batch_plan(self, stage: Stage, data: TrainingRows) -> BatchPlan:
+        """Which rows make each batch of a stage."""
         if stage.sampling == "natural":
-            return NaturalPlan(rows, batch_size, seed, steps_per_epoch)
+            return NaturalPlan(data)
         if stage.sampling == "balanced":
-            return BalancedPlan(t_N, s_N, rows, batch_size, seed, steps_per_epoch)
+            return BalancedPlan(data)
         raise SpecError(
             f"{type(self).__name__} asks for {stage.sampling} batches but makes no plan for them"
         )
@@ -91,13 +85,18 @@ class Method(nn.Module):
         """Named features of images (B, 3, H, W), each (B, D), without augmentation."""
         return {"encoder": self.encoder(images)}
 
-    def logits(self, images: Tensor) -> dict[str, Tensor]:
+    def classify(self, features: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Class scores (B, C) by the features they read; the first entry is the method's own."""
         raise NotImplementedError
 
-    def classify(self, features: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Class scores from ``features``; needed by stages whose ``inputs`` are features."""
-        raise NotImplementedError
+    def logits(self, images: Tensor) -> dict[str, Tensor]:
+        """Class scores of images: ``classify`` of their ``features``."""
+        return self.classify(self.features(images))
+
+    def embed(self, images: Tensor) -> Tensor:
+        """Embeddings (B, D) that mining compares: projections, or the encoder's output."""
+        features = self.features(images)
+        return features.get("projection", features["encoder"])
 
     def after_training(self, validation: Predictions) -> None:
         """Fit what is fitted on validation predictions (post-processing); most fit nothing."""

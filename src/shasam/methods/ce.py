@@ -42,6 +42,3 @@ class CE(Method):
 
     def classify(self, features: Mapping[str, Tensor]) -> dict[str, Tensor]:
         return {"encoder": self.classifier(features["encoder"])}
-
-    def logits(self, images: Tensor) -> dict[str, Tensor]:
-        return self.classify(self.features(images))

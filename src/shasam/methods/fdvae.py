@@ -200,6 +200,3 @@ class FDVAE(Method):
         target_BK, mutual_BK, _ = features["encoder"].chunk(3, dim=1)
         shared_BK = self.config.mutual * self.mutual(mutual_BK)
         return {"encoder": self.classifier(target_BK + shared_BK)}
-
-    def logits(self, images: Tensor) -> dict[str, Tensor]:
-        return self.classify(self.features(images))

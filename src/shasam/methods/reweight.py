@@ -9,11 +9,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from shasam.data.batches import BatchPlan
 from shasam.methods.base import Stage
 from shasam.methods.ce import CE, CEConfig
 from shasam.models import Encoder
 from shasam.registry import register
+from shasam.sampling import TrainingRows
 from shasam.types import Batch, Losses
 
 
@@ -48,18 +48,8 @@ class Reweight(CE):
         total = (weight_B * each_B).mean()
         yield "main", Losses(total, {"target": each_B.detach().mean()})
 
-    def batch_plan(
-        self,
-        stage: Stage,
-        t_N: Tensor,
-        s_N: Tensor,
-        rows: Tensor,
-        batch_size: int,
-        seed: int,
-        steps_per_epoch: int,
-    ) -> BatchPlan:
-        self.counts_CG.copy_(self._count(t_N[rows], s_N[rows]))
-        return super().batch_plan(stage, t_N, s_N, rows, batch_size, seed, steps_per_epoch)
+    def begin_stage(self, stage: Stage, data: TrainingRows) -> None:
+        self.counts_CG.copy_(self._count(data.t_N[data.rows], data.s_N[data.rows]))
 
     def _count(self, t_B: Tensor, s_B: Tensor) -> Tensor:
         cell_B = t_B * self.groups + s_B

@@ -16,14 +16,14 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
-from shasam.data.batches import BatchPlan
 from shasam.losses.combinatorial import flcmi_terms, logdetcmi
 from shasam.losses.unit import unit_length
 from shasam.methods.base import Stage
 from shasam.methods.two_stage import TwoStage, TwoStageConfig
-from shasam.mining.plan import MinedPlan, MiningConfig
+from shasam.mining import MiningConfig
 from shasam.models import Classifier, Encoder
 from shasam.registry import register
+from shasam.sampling import BatchPlan, MinedPlan, TrainingRows
 from shasam.types import Batch, Losses
 
 
@@ -68,19 +68,10 @@ class Shasam(TwoStage):
     def learn_stage(self) -> Stage:
         return Stage("learn", ("main",), views=2, sampling="mined")
 
-    def batch_plan(
-        self,
-        stage: Stage,
-        t_N: Tensor,
-        s_N: Tensor,
-        rows: Tensor,
-        batch_size: int,
-        seed: int,
-        steps_per_epoch: int,
-    ) -> BatchPlan:
+    def batch_plan(self, stage: Stage, data: TrainingRows) -> BatchPlan:
         if stage.sampling == "mined":
-            return MinedPlan(t_N, s_N, rows, batch_size, seed, self.config.mining)
-        return super().batch_plan(stage, t_N, s_N, rows, batch_size, seed, steps_per_epoch)
+            return MinedPlan(data, self.config.mining)
+        return super().batch_plan(stage, data)
 
     def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
         groups = super().parameter_groups()

@@ -19,10 +19,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from shasam.data.batches import BatchPlan
 from shasam.losses.unit import unit_length
 from shasam.methods.base import Method, MethodConfig, Stage
 from shasam.models import Classifier, Encoder, ProjectionHead
+from shasam.sampling import TrainingRows
 from shasam.types import Batch, Losses
 
 
@@ -85,24 +85,16 @@ class TwoStage(Method):
             "classifier": list(self.classifiers.parameters()),
         }
 
-    def batch_plan(
-        self,
-        stage: Stage,
-        t_N: Tensor,
-        s_N: Tensor,
-        rows: Tensor,
-        batch_size: int,
-        seed: int,
-        steps_per_epoch: int,
-    ) -> BatchPlan:
-        if stage.name == "classify":
-            cells = t_N[rows] * self.groups + s_N[rows]
-            count_CG = torch.bincount(cells.cpu(), minlength=self.classes * self.groups).float()
-            share_CG = count_CG.view(self.classes, self.groups) / len(rows)
-            equal = share_CG.count_nonzero().clamp_min(1).reciprocal()
-            ratio_CG = share_CG / equal if self.other == "natural" else equal / share_CG
-            self.reweight_CG.copy_(torch.where(share_CG > 0, ratio_CG, torch.zeros(())))
-        return super().batch_plan(stage, t_N, s_N, rows, batch_size, seed, steps_per_epoch)
+    def begin_stage(self, stage: Stage, data: TrainingRows) -> None:
+        """The weights of the cells for the classifiers of the other way."""
+        if stage.name != "classify":
+            return
+        cells = data.t_N[data.rows] * self.groups + data.s_N[data.rows]
+        count_CG = torch.bincount(cells.cpu(), minlength=self.classes * self.groups).float()
+        share_CG = count_CG.view(self.classes, self.groups) / len(data.rows)
+        equal = share_CG.count_nonzero().clamp_min(1).reciprocal()
+        ratio_CG = share_CG / equal if self.other == "natural" else equal / share_CG
+        self.reweight_CG.copy_(torch.where(share_CG > 0, ratio_CG, torch.zeros(())))
 
     def steps(self, batch: Batch, stage: str) -> Iterator[tuple[str, Losses]]:
         if stage == "learn":
@@ -132,6 +124,3 @@ class TwoStage(Method):
         first = self.config.primary_features
         kinds = sorted(self.classifiers, key=lambda kind: kind != first)
         return {kind: self.classifiers[kind](features[kind.split("-")[0]]) for kind in kinds}
-
-    def logits(self, images: Tensor) -> dict[str, Tensor]:
-        return self.classify(self.features(images))

@@ -1,12 +1,12 @@
-"""Mining: which images train together. Pools, miners, the embedding bank and the batch plan."""
+"""Mining: which images train together. Pools, miners and the embedding bank."""
 
 from shasam.extras import need
 
 need("torch", __name__)
 
 from shasam.mining.bank import EmbeddingBank
+from shasam.mining.config import MiningConfig
 from shasam.mining.miner import Mined, Miner
-from shasam.mining.plan import MinedPlan, MiningConfig
 from shasam.mining.pools import Pools, feasible_pairs, pools_of
 from shasam.mining.random import RandomMiner
 from shasam.mining.shasam import ShasamMiner
@@ -14,7 +14,6 @@ from shasam.mining.shasam import ShasamMiner
 __all__ = [
     "EmbeddingBank",
     "Mined",
-    "MinedPlan",
     "Miner",
     "MiningConfig",
     "Pools",

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from shasam.data.batches import Embed
-
+# rows (n,) of the manifest -> embeddings (n, D) of the un-augmented images, current weights
+Embed = Callable[[Tensor], Tensor]
 Refresh = Literal["live", "epoch", "free"] | int
 _NEVER = -(2**40)
 

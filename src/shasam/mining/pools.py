@@ -28,6 +28,12 @@ class Pools:
         return min(len(self.anchors), len(self.positives), len(self.negatives))
 
 
+def cells_of(rows: Tensor, t_n: Tensor, s_n: Tensor) -> dict[tuple[int, int], Tensor]:
+    """The rows of every (target, group) cell that has any, ordered by (target, group)."""
+    pairs = sorted(set(zip(t_n.tolist(), s_n.tolist(), strict=True)))
+    return {(i, j): rows[(t_n == i) & (s_n == j)] for i, j in pairs}
+
+
 def pools_of(t_N: Tensor, s_N: Tensor, target: int, sensitive: int) -> Pools:
     """Labels of any cardinality: "other" means any other class, any other group."""
     same_t, same_s = t_N == target, s_N == sensitive

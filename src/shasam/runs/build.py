@@ -8,8 +8,8 @@ import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
-from shasam.data.keyed import text_key
 from shasam.errors import MemoryLimitError, SpecError
+from shasam.keyed import text_key
 from shasam.memory import available_memory, readable
 from shasam.methods.base import Method
 from shasam.models import InitReport, build_encoder, load_weights

@@ -14,10 +14,10 @@ need("torch", __name__)
 import torch
 from torch import Tensor, nn
 
-from shasam.data.batches import BatchPlan
 from shasam.errors import SpecError
 from shasam.methods.base import Method, MethodConfig, Stage
 from shasam.models import ResNet18, ViT
+from shasam.sampling import BatchPlan, TrainingRows
 from shasam.spec.train import StageSpec
 from shasam.training.modes import set_modes
 from shasam.training.optimizers import make_optimizer
@@ -85,7 +85,9 @@ class Lab:
         rows = torch.arange(len(self.t_N))
         if stage.sampling == "mined":  # two anchors, positives and negatives of every pair
             size = max(size, 6 * self.classes * self.groups)
-        return method.batch_plan(stage, self.t_N, self.s_N, rows, size, 5, len(rows) // size)
+        data = TrainingRows(self.t_N, self.s_N, rows, size, seed=5)
+        method.begin_stage(stage, data)
+        return method.batch_plan(stage, data)
 
     def batches(self, method: Method, stage: Stage, count: int, size: int = 16) -> Iterator[Batch]:
         """Batches as the trainer would draw them."""

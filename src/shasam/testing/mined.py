@@ -16,10 +16,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from shasam.data.batches import Draw
 from shasam.errors import ContractError
 from shasam.methods.base import Method, Stage
-from shasam.mining import Mined, MinedPlan, Miner, RandomMiner
+from shasam.mining import Mined, Miner, RandomMiner
+from shasam.sampling import Draw, MinedPlan
 from shasam.testing.lab import Lab
 
 STEPS, WIDTH = 10, 24

@@ -93,11 +93,10 @@ def read_rows(
     method: Method, data: TrainingData, rows: Tensor, fabric: Fabric
 ) -> tuple[dict[str, Tensor], dict[str, Predictions]]:
     """Features and predictions of rows, by kind, before ``method.decide``; the first is its own."""
-    shared = type(method).classify is not Method.classify  # one pass gives both
 
     def both(images: Tensor) -> dict[str, Tensor]:
         features = method.features(images)
-        scores = method.classify(features) if shared else method.logits(images)
+        scores = method.classify(features)
         named = {f"scores {kind}": value for kind, value in scores.items()}
         return {**{f"features {kind}": value for kind, value in features.items()}, **named}
 

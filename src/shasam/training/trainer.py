@@ -17,14 +17,14 @@ import torch
 from lightning_fabric import Fabric
 from torch import Tensor
 
-from shasam.data.batches import BatchPlan, Draw
-from shasam.data.keyed import text_key
 from shasam.data.views import two_views
 from shasam.errors import SpecError, TrainingError
 from shasam.files import make_folder, write_atomic
+from shasam.keyed import text_key
 from shasam.methods.base import Method, Stage
 from shasam.metrics import Counts, values
 from shasam.models.shared import Share, sharing
+from shasam.sampling import BatchPlan, Draw, TrainingRows
 from shasam.spec.train import StageSpec, TrainSpec
 from shasam.training.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from shasam.training.ema import Ema
@@ -274,8 +274,7 @@ class Trainer:
     def _embed(self, rows: Tensor) -> Tensor:
         """Un-augmented projections (or encoder features) with the current weights, for mining."""
         with evaluating(self.method), self.fabric.autocast():
-            features = self.method.features(to_device(self.data.images(rows), self.fabric))
-        return features.get("projection", features["encoder"]).float()
+            return self.method.embed(to_device(self.data.images(rows), self.fabric)).float()
 
     # -- stages and epochs -----------------------------------------------------------------------
 
@@ -291,15 +290,10 @@ class Trainer:
         rows = self.train_rows
         if stage.inputs == "features":
             batch_size = min(batch_size, len(rows))
-        plan = self.method.batch_plan(
-            stage,
-            self.t_N,
-            self.s_N,
-            rows,
-            batch_size,
-            self._key(stage.name, "plan"),
-            max(1, len(rows) // batch_size),
-        )
+        seed = self._key(stage.name, "plan")
+        labelled = TrainingRows(self.t_N, self.s_N, rows, batch_size, seed)
+        self.method.begin_stage(stage, labelled)
+        plan = self.method.batch_plan(stage, labelled)
         total = spec.steps if spec.steps is not None else (spec.epochs or 1) * plan.steps_per_epoch
         plan.total_steps = total
         set_modes(self.method, stage)

@@ -10,8 +10,8 @@ from typing import ClassVar
 import numpy as np
 import pyarrow as pa
 
-from shasam.data.keyed import keys, text_key, uniform
 from shasam.data.source import Label, Listing, Reading, Source
+from shasam.keyed import keys, text_key, uniform
 from shasam.registry import register
 
 

@@ -10,10 +10,10 @@ import numpy as np
 import pyarrow as pa
 
 from shasam.data.faces import ATTRIBUTES, VERSION, render
-from shasam.data.keyed import keys, text_key, uniform
 from shasam.data.protocol import cell_counts
 from shasam.data.source import Label, Listing, Reading, Source
 from shasam.errors import DataError
+from shasam.keyed import keys, text_key, uniform
 from shasam.registry import did_you_mean, register
 
 # how often an attribute is there when it is neither target nor sensitive

@@ -7,77 +7,22 @@ bank) is in ``state``, so that a run that was cut draws the same batches again.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_serializer
 from torch import Tensor
 
-from shasam.data.batches import BatchPlan, Draw, Embed, keyed_generator
 from shasam.errors import DataError
-from shasam.mining.bank import EmbeddingBank, Refresh
+from shasam.keyed import keyed, keyed_torch
+from shasam.mining.bank import Embed, EmbeddingBank
+from shasam.mining.config import MiningConfig
 from shasam.mining.explain import explain
-from shasam.mining.miner import Mined, Miner
-from shasam.mining.pools import PairSampling, draw_pair, feasible_pairs, pools_of
+from shasam.mining.pools import cells_of, draw_pair, feasible_pairs, pools_of
 from shasam.mining.random import RandomMiner
-from shasam.mining.shasam import AnchorRule, NegativeRule, PositiveRule, ShasamMiner
-from shasam.registry import did_you_mean, lookup, names
+from shasam.sampling.plan import BatchPlan, Draw, TrainingRows
 from shasam.types import Triplet
 
 ROLES = ("anchors", "positives", "negatives")
-
-
-class MiningConfig(BaseModel):
-    """What is mined, how hard, from when, and from which embeddings."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    miner: str = "shasam"  # any registered one; the seven keys below are those of "shasam" alone
-    anchors: AnchorRule = "random"
-    positives: PositiveRule = "random"
-    negatives: NegativeRule = "flqmi"
-    ridge: float = 1.0
-    nu: float = 1.0
-    eta: float = 1.0
-    trim: float = Field(0.15, ge=0, lt=1)  # least typical of a pool: outliers, wrong labels
-    start: float = Field(0.4, ge=0, le=1)  # share of the stage with random sets
-    ramp: float = Field(0.2, ge=0, le=1)  # share of the stage over which pools grow to full size
-    pool: float = Field(6.0, ge=1)  # candidates per pick at full hardness
-    refresh: Refresh = "free"
-    pairs: Literal["all", "one"] = "all"  # Eq. 3: every (i, j) in a batch; Alg. 1: one
-    pair_sampling: PairSampling = "uniform"
-    small_pool: Literal["redraw", "repeat", "shrink"] = "repeat"
-    ground: float = Field(0.2, gt=0, le=1)  # share of the training set that is V in an epoch
-    ground_shrinks: bool = False  # paper, literally: sample(0.2) \ V_prev
-
-    @field_validator("miner")
-    @classmethod
-    def _known(cls, name: str) -> str:
-        if name not in names("miner"):
-            raise ValueError(f"there is no miner {name!r}{did_you_mean(name, names('miner'))}")
-        return name
-
-    @model_serializer(mode="wrap")
-    def _dump(self, dump: Any) -> dict[str, Any]:
-        """Without the default miner: runs of before this key was added keep their names."""
-        body: dict[str, Any] = dump(self)
-        if self.miner == "shasam":
-            body.pop("miner")
-        return body
-
-    def make_miner(self) -> Miner:
-        if self.miner != "shasam":
-            made: Miner = lookup("miner", self.miner)()
-            return made
-        rules = (self.anchors, self.positives, self.negatives)
-        if rules == ("random",) * 3:
-            return RandomMiner()
-        return ShasamMiner(*rules, ridge=self.ridge, nu=self.nu, eta=self.eta, trim=self.trim)
-
-    def picks(self, role: str) -> bool:
-        """Whether the miner chooses among candidates for a role, or takes what is drawn."""
-        return self.miner != "shasam" or getattr(self, role) != "random"
 
 
 class MinedPlan(BatchPlan):
@@ -89,17 +34,9 @@ class MinedPlan(BatchPlan):
     anchors once.
     """
 
-    def __init__(
-        self,
-        t_N: Tensor,
-        s_N: Tensor,
-        rows: Tensor,
-        batch_size: int,
-        seed: int,
-        config: MiningConfig,
-    ) -> None:
-        self.t_N, self.s_N, self.rows = t_N.cpu(), s_N.cpu(), rows.cpu()
-        self.seed, self.config = seed, config
+    def __init__(self, data: TrainingRows, config: MiningConfig) -> None:
+        self.t_N, self.s_N, self.rows = data.t_N.cpu(), data.s_N.cpu(), data.rows.cpu()
+        self.seed, self.config, batch_size = data.seed, config, data.batch_size
         t, s = self.t_N[self.rows], self.s_N[self.rows]
         self.pairs = feasible_pairs(t, s)
         # pairs that lack anchors, positives or negatives in the whole training split
@@ -128,12 +65,12 @@ class MinedPlan(BatchPlan):
     def draw(self, epoch: int, step: int, embed: Embed) -> Draw:
         self._step = step
         self._enter(epoch, step, embed)
-        generator = torch.Generator().manual_seed(self._key(2, step))
+        generator = keyed_torch(self.seed, 2, step)
         growth = self.growth(step)
         pairs = self.pairs
         if self.config.pairs == "one":
             pairs = [self._one_pair(step, generator)]
-        parts = [self._sets(pair, growth, step, embed, generator)[0] for pair in pairs]
+        parts = [self._sets(pair, growth, step, embed, generator) for pair in pairs]
         rows_B = torch.cat([torch.cat(part) for part in parts])
         if self.config.pairs == "one":
             triplets: tuple[Triplet, ...] = (self._triplet(pairs[0], rows_B, parts[0]),)
@@ -159,7 +96,7 @@ class MinedPlan(BatchPlan):
         made = []
         for number, pair in enumerate(self.pairs):
             pools = pools_of(self.t_N[self.ground], self.s_N[self.ground], *pair)
-            rng = keyed_generator(self.seed, 3, step, number)
+            rng = keyed(self.seed, 3, step, number)
             sides: dict[str, list[Tensor]] = {"pool": [], "random": []}
             for rows in (pools.anchors, pools.positives, pools.negatives):
                 order = self.ground[rows[torch.from_numpy(rng.permutation(len(rows)))]]
@@ -169,7 +106,7 @@ class MinedPlan(BatchPlan):
             if min(sizes) == 0:
                 continue
             z = F.normalize(embed(torch.cat(sides["pool"])).float(), dim=1).cpu().split(sizes)
-            generator = torch.Generator().manual_seed(self._key(4, step))
+            generator = keyed_torch(self.seed, 4, step)
             mined = self.miner.pick(z[0], z[1], z[2], min(self.k, *sizes), generator)
             made.append(explain(step, pair, sides, z, mined))
         return made
@@ -190,7 +127,7 @@ class MinedPlan(BatchPlan):
         step: int,
         embed: Embed,
         generator: torch.Generator,
-    ) -> tuple[list[Tensor], Mined]:
+    ) -> list[Tensor]:
         """Rows of A, P and N of a pair, mined where the pools are larger than the sets."""
         pools = []
         for role in ROLES:
@@ -204,17 +141,13 @@ class MinedPlan(BatchPlan):
             z = self.bank.read(torch.cat(pools), embed, step).split([len(p) for p in pools])
             mined = self.miner.pick(z[0], z[1], z[2], k, generator)
         picks = (mined.anchors, mined.positives, mined.negatives)
-        return [pool[pick] for pool, pick in zip(pools, picks, strict=True)], mined
+        return [pool[pick] for pool, pick in zip(pools, picks, strict=True)]
 
     def _pool(self, pair: tuple[int, int], role: str, wanted: int) -> Tensor:
         """The next rows of the cells that fit a role; a cell that is used up starts again."""
-        i, j = pair
-        fits = {
-            "anchors": lambda t, s: t == i and s == j,
-            "positives": lambda t, s: t == i and s != j,
-            "negatives": lambda t, s: t != i and s == j,
-        }[role]
-        cells = [cell for cell, rows in self.cells.items() if fits(*cell) and len(rows)]
+        filled = [cell for cell, rows in self.cells.items() if len(rows)]
+        t_K, s_K = torch.tensor(filled).T  # labels of the cells, of which the role fits some
+        cells = [filled[place] for place in getattr(pools_of(t_K, s_K, *pair), role)]
         have = sum(len(self.cells[cell]) for cell in cells)
         if have < self.k:
             self.small_pools += 1
@@ -239,17 +172,15 @@ class MinedPlan(BatchPlan):
 
     def _pooled(self, pair: tuple[int, int], rows_B: Tensor) -> Triplet:
         t_B, s_B = self.t_N[rows_B], self.s_N[rows_B]
-        same_t, same_s = t_B == pair[0], s_B == pair[1]
-        masks = (same_t & same_s, same_t & ~same_s, ~same_t & same_s)
-        a, p, n = (mask.nonzero().flatten() for mask in masks)
-        return Triplet(a, p, n, pair[0], pair[1], t_B, s_B)
+        pools = pools_of(t_B, s_B, *pair)
+        return Triplet(pools.anchors, pools.positives, pools.negatives, *pair, t_B, s_B)
 
     # -- the ground set --------------------------------------------------------------------------
 
     def _enter(self, epoch: int, step: int, embed: Embed) -> None:
         if epoch == self.epoch:
             return
-        order = keyed_generator(self.seed, 0, epoch).permutation(len(self.rows))
+        order = keyed(self.seed, 0, epoch).permutation(len(self.rows))
         shuffled = self.rows[torch.from_numpy(order)]
         fresh = ~torch.isin(shuffled, self.ground)
         # the previous ground set comes last: it is used only where nothing else is left
@@ -262,10 +193,7 @@ class MinedPlan(BatchPlan):
         ground = self._with_every_cell(ground, preferred)
         self.epoch, self.ground = epoch, ground
         t, s = self.t_N[ground], self.s_N[ground]
-        classes, groups = self.t_N[self.rows].unique(), self.s_N[self.rows].unique()
-        self.cells = {
-            (int(i), int(j)): ground[(t == i) & (s == j)] for i in classes for j in groups
-        }
+        self.cells = cells_of(ground, t, s)
         self.cursor = {cell: 0 for cell in self.cells}
         if self.config.refresh == "epoch" and self.growth(step + self.steps_per_epoch) > 1.0:
             self.bank.refresh_all(ground, embed, step)
@@ -286,12 +214,9 @@ class MinedPlan(BatchPlan):
 
     def _shuffle(self, cell: tuple[int, int]) -> None:
         rows = self.cells[cell]
-        order = keyed_generator(self.seed, 1, self._step, *cell).permutation(len(rows))
+        order = keyed(self.seed, 1, self._step, *cell).permutation(len(rows))
         self.cells[cell] = rows[torch.from_numpy(order)]
         self.cursor[cell] = 0
-
-    def _key(self, *parts: int) -> int:
-        return int(keyed_generator(self.seed, *parts).integers(2**62))
 
     # -- what others ask -------------------------------------------------------------------------
 

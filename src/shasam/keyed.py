@@ -1,5 +1,8 @@
 """Random numbers that are a function of a key, not of what was drawn before.
 
+``keyed`` and ``keyed_torch`` give a generator of a key, ``text_key`` makes a key of words, and
+``uniform`` gives numbers of many keys at once (a row of a batch each):
+
 ``u = mix(key + (j + 1) * golden) / 2**24`` with splitmix64's finaliser (Steele, Lea and Flood,
 OOPSLA 2014): the same key gives the same numbers whatever the batch, worker or resume point. The
 numpy and the torch functions give the same bits.
@@ -25,6 +28,18 @@ _STEP = 2.0**-24  # 24 bits fill a float32 mantissa: every value is exact, and b
 def text_key(text: str) -> int:
     """63 bits of SHA-256: the same for the same text on every machine."""
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
+
+
+def keyed(*key: int) -> np.random.Generator:
+    """A numpy generator that depends on the key alone: for permutations and draws of a plan."""
+    return np.random.default_rng(np.random.SeedSequence([int(k) for k in key]))
+
+
+def keyed_torch(*key: int) -> torch.Generator:
+    """A torch generator (on the CPU) that depends on the key alone."""
+    import torch
+
+    return torch.Generator().manual_seed(int(keyed(*key).integers(2**62)))
 
 
 def mix(x: np.ndarray) -> np.ndarray:
