@@ -22,6 +22,7 @@ FLOOR = {
     "documents",
     "memory",
     "parquet",
+    "tables",
     "output",
     "__init__",
 }

@@ -7,6 +7,7 @@ Texts are then read as they are stored, which costs no more than the file, and t
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -21,17 +22,28 @@ from shasam.memory import available_memory, readable
 
 
 def read_parquet(
-    path: str | Path, *, columns: Sequence[str] | None = None, within: Path | None = None
+    path: str | Path | bytes, *, columns: Sequence[str] | None = None, within: Path | None = None
 ) -> pa.Table:
-    """The table of a regular Parquet file, if it fits in half of the free memory."""
+    """The table of a regular Parquet file, if it fits in half of the free memory.
+
+    Instead of a path, the bytes of the file can be given. With ``columns`` only those are read and
+    counted.
+    """
     free = available_memory()
     limit = 8 << 30 if free is None else free // 2
-    with open_regular(path, within=within) as file:
+    content = io.BytesIO(path) if isinstance(path, bytes) else None
+    path = "standard input" if isinstance(path, bytes) else path
+    with content or open_regular(path, within=within) as file:
         try:
             source = pq.ParquetFile(file)
             footer = source.metadata
             groups = [footer.row_group(i) for i in range(footer.num_row_groups)]
-            values = sum(g.column(c).num_values for g in groups for c in range(g.num_columns))
+            wanted = [
+                c
+                for c in range(footer.num_columns)
+                if columns is None or footer.schema.column(c).path.split(".")[0] in columns
+            ]
+            values = sum(g.column(c).num_values for g in groups for c in wanted)
             _check(path, 8 * values, limit)
             schema = source.schema_arrow
             texts = [f.name for f in schema if pa.types.is_string(f.type)]

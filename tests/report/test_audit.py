@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
@@ -14,7 +17,7 @@ import pytest
 
 from shasam.commands.audit import audit
 from shasam.commands.report import report
-from shasam.errors import DataError, InputError, MemoryLimitError, SpecError
+from shasam.errors import DataError, InputError, MemoryLimitError, ShasamWarning, SpecError
 from shasam.metrics import evaluate
 from shasam.report.run import Run
 
@@ -163,7 +166,7 @@ def test_files_that_are_no_tables_are_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="there is no file"):
         audit([tmp_path / "none.csv"])
     (tmp_path / "x.parquet").write_bytes(b"not parquet at all")
-    with pytest.raises(DataError, match="cannot be read as a table"):
+    with pytest.raises(DataError, match="cannot be read as Parquet"):
         audit([tmp_path / "x.parquet"])
 
 
@@ -238,3 +241,51 @@ def test_a_label_column_of_ids_is_refused_before_anything_is_counted(tmp_path: P
     path = save(rows, tmp_path / "p.parquet")
     with pytest.raises(InputError, match="5,000 distinct values"):
         audit([path], label="y", prediction="guess", sensitive=["g"])
+
+
+@pytest.mark.parametrize("hole", ["", "NA", "nan"])
+def test_rows_without_a_group_are_refused_left_out_or_a_group_of_their_own(
+    rows: dict[str, np.ndarray], tmp_path: Path, hole: str
+) -> None:
+    sex = rows["sex"].astype(object)
+    sex[::6] = hole
+    path, out = save(rows | {"sex": sex.astype(str)}, tmp_path / "p.csv"), tmp_path / "o.json"
+    path.write_text(path.read_text().replace(f'"{hole}"', hole))  # as pandas writes it
+    known = {"label": "y", "prediction": "guess", "sensitive": ["sex"], "json": out}
+    with pytest.raises(InputError, match=r"100 of 600 rows .* 'sex', the first is row 1"):
+        audit([path], **known)
+    with pytest.warns(ShasamWarning, match=r"100 of 600 rows .* are left out"):
+        audit([path], missing="drop", **known)
+    found = json.loads(out.read_text(encoding="utf-8"))["audits"][0]
+    assert found["rows"] == 500 and found["groups"] == ["f", "m"]
+    audit([path], missing="group", **known)
+    found = json.loads(out.read_text(encoding="utf-8"))["audits"][0]
+    assert found["rows"] == 600 and found["groups"] == ["(missing)", "f", "m"]
+
+
+def test_a_threshold_beside_a_prediction_is_refused(
+    rows: dict[str, np.ndarray], tmp_path: Path
+) -> None:
+    path = save(rows, tmp_path / "p.csv")
+    with pytest.raises(InputError, match=r"--threshold 0\.7 decides by the score"):
+        audit([path], label="y", prediction="guess", sensitive=["sex"], threshold=0.7)
+
+
+def test_spare_columns_of_one_name_do_not_stop_an_audit(
+    rows: dict[str, np.ndarray], tmp_path: Path
+) -> None:
+    path = save(rows, tmp_path / "p.csv")
+    text = path.read_text(encoding="utf-8").splitlines()
+    path.write_text("\n".join([text[0] + ",x,x", *(f"{line},1,2" for line in text[1:])]))
+    audit([path], label="y", prediction="guess", sensitive=["sex"])
+
+
+def test_semicolons_and_standard_input_are_audited(
+    rows: dict[str, np.ndarray], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, out = save(rows, tmp_path / "p.csv"), tmp_path / "o.json"
+    content = path.read_text(encoding="utf-8").replace(",", ";").encode()
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(content)))
+    audit([Path("-")], label="y", prediction="guess", sensitive=["sex"], json=out)
+    found = json.loads(out.read_text(encoding="utf-8"))["audits"][0]
+    assert found["rows"] == 600 and found["model"] == "standard input"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
@@ -20,6 +20,7 @@ def audit(
     threshold: float | None = None,
     positive: str | None = None,
     classes: Annotated[list[str] | None, Parameter(negative=())] = None,
+    missing: Literal["error", "drop", "group"] = "error",
     json: Path | None = None,
     html: Path | None = None,
     figures: Path | None = None,
@@ -36,7 +37,7 @@ def audit(
     Parameters
     ----------
     files
-        One file for each model; several are put side by side.
+        One table for each model; several are put side by side. "-" is standard input.
     label
         Column of the true class (default: target, label or y_true).
     prediction
@@ -51,6 +52,9 @@ def audit(
         The favourable class (default: the last of two, sorted).
     classes
         All classes, where a file does not hold every one.
+    missing
+        Rows without a label, prediction or group: an error, left out, or (for a sensitive
+        attribute) a group of their own.
     json
         Write all numbers to this file.
     html
@@ -71,7 +75,8 @@ def audit(
     """
     from shasam.output.terminal import Screen, complain, say
     from shasam.report.auditing import limits_of, subjects_of, write_json
-    from shasam.report.predictions import Columns, read_predictions
+    from shasam.report.columns import Columns
+    from shasam.report.predictions import read_predictions
     from shasam.report.printed import print_subject
 
     limits = limits_of(fail_over or [])
@@ -83,9 +88,13 @@ def audit(
         threshold,
         positive,
         tuple(classes or ()),
+        missing,
     )
     names = _distinct(files)
-    predicted = [read_predictions(f, columns, n) for f, n in zip(files, names, strict=True)]
+    predicted = [
+        read_predictions(f, columns, n, ids=len(files) > 1)
+        for f, n in zip(files, names, strict=True)
+    ]
     subjects = [
         subjects_of(p, draws=draws, seed=seed, level=level, strata=strata) for p in predicted
     ]
@@ -111,6 +120,7 @@ def audit(
 def _distinct(files: list[Path]) -> list[str]:
     """Short names that tell the files apart: predictions.parquet is named by its run."""
     stems = [f.parent.name if f.stem == "predictions" and f.parent.name else f.stem for f in files]
+    stems = ["standard input" if s == "-" else s for s in stems]
     return [s if stems.count(s) == 1 else f"{s} ({i + 1})" for i, s in enumerate(stems)]
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import time
 from pathlib import Path
 
@@ -12,7 +10,7 @@ import torch
 from torch import Tensor
 
 from shasam.errors import InputError
-from shasam.files import read_bytes, write_atomic
+from shasam.files import write_atomic
 from shasam.mining.arrays import read_npy, read_npz
 from shasam.mining.miner import Miner
 from shasam.mining.pools import feasible_pairs
@@ -20,8 +18,7 @@ from shasam.output.csv_text import Cell, csv_text
 from shasam.output.terminal import say
 from shasam.parquet import read_parquet
 from shasam.registry import did_you_mean, lookup
-
-MAX_LABELS = 1 << 30  # bytes of a table of labels
+from shasam.tables import open_table
 
 
 def read_embeddings(path: Path) -> Tensor:
@@ -47,24 +44,17 @@ def read_embeddings(path: Path) -> Tensor:
 
 
 def read_labels(path: Path, columns: list[str]) -> dict[str, list[str]]:
-    """Label columns of a CSV or Parquet file, as text."""
-    if path.suffix == ".parquet":
-        table = read_parquet(path)
-        found = {
-            name: [str(v) for v in table.column(name).to_pylist()] for name in table.column_names
-        }
-    else:
-        try:
-            text = read_bytes(path, limit=MAX_LABELS).decode("utf-8-sig")
-            reader = csv.DictReader(io.StringIO(text, newline=""))
-            rows = list(reader)
-        except (UnicodeDecodeError, csv.Error) as error:
-            raise InputError(f"{path} cannot be read as CSV: {error}") from error
-        found = {name: [row[name] or "" for row in rows] for name in reader.fieldnames or []}
+    """Label columns of a table, as text."""
+    source = open_table(path)
+    known = source.column_names
     for name in columns:
-        if name not in found:
-            raise InputError(f"{path} has no column {name!r}{did_you_mean(name, found)}")
-    return {name: found[name] for name in columns}
+        if name not in known:
+            raise InputError(f"{path} has no column {name!r}{did_you_mean(name, known)}")
+    table = source.read(columns, text=columns)
+    return {
+        name: ["" if v is None else str(v) for v in table.column(name).to_pylist()]
+        for name in columns
+    }
 
 
 def mine_table(

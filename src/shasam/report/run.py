@@ -18,7 +18,8 @@ from shasam.documents import parse_json, read_json, read_yaml
 from shasam.errors import DataError, FileError
 from shasam.files import open_regular, read_bytes
 from shasam.parquet import read_parquet
-from shasam.report.predictions import Columns, Predicted, read_predictions
+from shasam.report.columns import Columns
+from shasam.report.predictions import Predicted, read_predictions
 from shasam.report.subject import Subject
 
 MOST_DIFFERENCES = 3  # that a name tells

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import csv
 import hashlib
-import io
 from functools import cached_property
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.csv
 
 from shasam.data.files import FileSource, Folder
 from shasam.data.source import Exclusion, Listing
-from shasam.errors import DataError, FileError
-from shasam.files import read_bytes
-from shasam.parquet import read_parquet
+from shasam.errors import DataError
 from shasam.registry import did_you_mean, register
+from shasam.tables import open_table
 
-MAX_TABLE = 4 << 30  # bytes of a CSV
 _SPLIT_WORDS = {
     "train": "train", "training": "train", "val": "val", "valid": "val", "validation": "val",
     "dev": "val", "test": "test", "testing": "test",
@@ -52,8 +47,8 @@ class Table(FileSource):
         return f"{self.folder.root.as_posix()}\n{digest}\n{spec.path_column}\n{spec.id_column}"
 
     def list_images(self) -> Listing:
-        spec, table = self.spec, _read(self._file())
-        known = table.column_names
+        spec, source = self.spec, open_table(self._file())
+        known = source.column_names
         named = {
             "path": spec.path_column,
             "id": spec.id_column,
@@ -65,6 +60,9 @@ class Table(FileSource):
                 raise DataError(
                     f"{self._file().name} has no column {name!r}{did_you_mean(name, known)}"
                 )
+        table = source.read(
+            text=[name for name in named.values() if name]
+        ).replace_schema_metadata()
         paths = [_text(v) for v in table.column(named["path"] or "path").to_pylist()]
         ids = paths
         if named["id"]:
@@ -109,22 +107,3 @@ class Table(FileSource):
 
 def _text(value: object) -> str:
     return "" if value is None else str(value).strip()
-
-
-def _read(path: Path) -> pa.Table:
-    try:
-        if path.suffix.lower() in (".parquet", ".pq"):
-            return read_parquet(path).replace_schema_metadata(None)
-        data = read_bytes(path, limit=MAX_TABLE)
-        head = data[:4096].decode("utf-8-sig", errors="replace")
-        first = head.splitlines()[0] if head else ""
-        delimiter = max(",;\t", key=first.count)
-        names = next(csv.reader(io.StringIO(first), delimiter=delimiter), [])
-        twice = sorted({name for name in names if names.count(name) > 1})
-        if twice:
-            raise DataError(f"{path.name} has the column {twice[0]!r} twice; rename one")
-        options = pa.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
-        convert = pa.csv.ConvertOptions(strings_can_be_null=True, null_values=["", "NA", "NaN"])
-        return pa.csv.read_csv(io.BytesIO(data), parse_options=options, convert_options=convert)
-    except (FileError, pa.ArrowException, UnicodeDecodeError) as error:
-        raise DataError(f"{path} cannot be read as a table: {error}") from error

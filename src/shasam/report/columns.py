@@ -1,0 +1,103 @@
+"""Which column of a table is the label, the prediction, the scores and the groups."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from shasam.errors import InputError
+from shasam.registry import did_you_mean
+from shasam.tables import TableFile
+
+LABELS = ("target", "label", "y_true")
+PREDICTIONS = ("prediction", "predicted", "y_pred")
+SENSITIVE = ("sensitive", "group")
+ID = "id"
+Missing = Literal["error", "drop", "group"]
+
+
+@dataclass(frozen=True)
+class Columns:
+    """What was asked for; None and () mean: look for the usual names."""
+
+    label: str | None = None
+    prediction: str | None = None
+    scores: tuple[str, ...] = ()
+    sensitive: tuple[str, ...] = ()
+    threshold: float | None = None
+    positive: str | None = None
+    classes: tuple[str, ...] = ()
+    missing: Missing = "error"
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """Columns that are in the table."""
+
+    label: str
+    prediction: str | None  # None: decided from the scores
+    scores: tuple[str, ...]
+    sensitive: tuple[str, ...]
+
+    @property
+    def all(self) -> list[str]:
+        """Each column once."""
+        one = () if self.prediction is None else (self.prediction,)
+        return list(dict.fromkeys((self.label, *one, *self.scores, *self.sensitive)))
+
+
+def choose(table: TableFile, asked: Columns) -> Chosen:
+    """The columns to read; a complaint says which one is not there and how to name another."""
+    if asked.prediction is not None and asked.threshold is not None:
+        raise InputError(
+            f"--threshold {asked.threshold:g} decides by the score and --prediction "
+            f"{asked.prediction} is decided already; give one of the two"
+        )
+    label = _find(table, asked.label, LABELS, "label", "--label")
+    found = [
+        _find(table, column, SENSITIVE, "sensitive attribute", "--sensitive")
+        for column in asked.sensitive or (None,)
+    ]
+    scores = _score_columns(table, asked)
+    prediction = asked.prediction
+    if prediction is None and asked.threshold is None:
+        prediction = next((c for c in PREDICTIONS if c in table.column_names), None)
+    if prediction is not None:
+        _find(table, prediction, (), "prediction", "--prediction")
+    if prediction is None and not scores:
+        raise InputError(
+            f"{table.name} has neither a prediction nor a score; name one with --prediction or "
+            f"--score (its columns: {', '.join(table.column_names)})"
+        )
+    return Chosen(label, prediction, scores, tuple(found))
+
+
+def _find(table: TableFile, given: str | None, usual: Sequence[str], what: str, flag: str) -> str:
+    known = table.column_names
+    if given is None:
+        for column in usual:
+            if column in known:
+                return column
+        raise InputError(
+            f"{table.name} has no column called {' or '.join(usual)}; name the {what} with {flag} "
+            f"(its columns: {', '.join(known)})"
+        )
+    if given not in known:
+        raise InputError(
+            f"{table.name} has no column {given!r} for the {what}{did_you_mean(given, known)}"
+        )
+    return given
+
+
+def _score_columns(table: TableFile, asked: Columns) -> tuple[str, ...]:
+    if asked.scores:
+        for column in asked.scores:
+            _find(table, column, (), "score", "--score")
+        return asked.scores
+    ours = [c for c in table.column_names if c.startswith("score_")]
+    if not ours and "score" in table.column_names:
+        ours = ["score"]
+    if asked.threshold is not None and not ours:
+        raise InputError(f"--threshold needs a score; name its column in {table.name} with --score")
+    return tuple(ours)

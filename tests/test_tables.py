@@ -1,0 +1,140 @@
+"""The reader of tables: formats, encodings, standard input, projection, and what it says."""
+
+from __future__ import annotations
+
+import io
+import sys
+import warnings
+from pathlib import Path
+from types import SimpleNamespace
+
+import pyarrow as pa
+import pyarrow.feather
+import pyarrow.parquet as pq
+import pytest
+
+from shasam.errors import DataError, ShasamWarning
+from shasam.tables import open_table
+
+ROWS = {"name": ["Zoë", "Äpfel", None], "n": [1, 2, 3], "spare": ["x", "y", "z"]}
+TEXT = "name,n,spare\nZoë,1,x\nÄpfel,2,y\n,3,z\n"
+
+
+def written(folder: Path, kind: str) -> Path:
+    path = folder / f"table.{kind}"
+    if kind == "parquet":
+        pq.write_table(pa.table(ROWS).replace_schema_metadata({"made": "here"}), path)
+    elif kind == "arrow":
+        pa.feather.write_feather(pa.table(ROWS).replace_schema_metadata({"made": "here"}), path)
+    else:
+        separator = {"tsv": "\t", "semicolon.csv": ";"}.get(kind, ",")
+        path.write_bytes(TEXT.replace(",", separator).encode())
+    return path
+
+
+@pytest.mark.parametrize("kind", ["csv", "tsv", "semicolon.csv", "parquet", "arrow", "txt"])
+def test_every_format_gives_the_same_columns(tmp_path: Path, kind: str) -> None:
+    table = open_table(written(tmp_path, kind))
+    assert table.column_names == ["name", "n", "spare"]
+    assert table.read(["n", "name"]).to_pydict() == {"n": [1, 2, 3], "name": ROWS["name"]}
+    assert table.metadata.get("made") == ("here" if kind in ("parquet", "arrow") else None)
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet", "arrow"])
+def test_standard_input_is_read_whatever_it_holds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    content = written(tmp_path, kind).read_bytes()
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(content)))
+    table = open_table("-")
+    assert table.name == "standard input" and table.read(["n"]).to_pydict() == {"n": [1, 2, 3]}
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+def test_unicode_is_read_without_a_word(tmp_path: Path, encoding: str) -> None:
+    path = tmp_path / "t.csv"
+    path.write_bytes(TEXT.encode(encoding))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert open_table(path).read(["name"]).to_pydict() == {"name": ROWS["name"]}
+
+
+@pytest.mark.parametrize("where", ["header", "first rows", "beyond the head", "text"])
+def test_windows_1252_is_read_and_that_is_said(tmp_path: Path, where: str) -> None:
+    head = "größe,n\n" if where == "header" else "size,n\n"
+    early = "b,0\n" if where in ("header", "beyond the head") else "groß,0\n"
+    late = "groß,1\n" if where == "beyond the head" else "c,1\n"
+    path = tmp_path / "t.csv"
+    path.write_bytes((head + early + "a,7\n" * 300_000 + late).encode("cp1252"))
+    column = head.split(",")[0]
+    table = open_table(path)
+    with pytest.warns(ShasamWarning, match="not UTF-8; it was read as Windows-1252"):
+        found = table.read([column], text=[column] if where == "text" else [])
+    assert found.column(column)[0].as_py() == early.split(",")[0]
+    assert found.column(column)[-1].as_py() == late.split(",")[0]
+
+
+def test_what_is_not_asked_for_does_not_matter(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_bytes(b"a,twice,twice,odd\n1,2,3,gr\xfcn\n4,5,6,x\n")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert open_table(path).read(["a"]).to_pydict() == {"a": [1, 4]}
+    with pytest.raises(DataError, match="has 2 columns called 'twice'"):
+        open_table(path).read(["twice"])
+    columns = [pa.array([1, 2])] * 3
+    pq.write_table(pa.Table.from_arrays(columns, ["a", "b", "b"]), tmp_path / "t.parquet")
+    assert open_table(tmp_path / "t.parquet").read(["a"]).to_pydict() == {"a": [1, 2]}
+
+
+def test_only_the_columns_asked_for_are_read(tmp_path: Path) -> None:
+    """The bytes of other columns are never touched: with them damaged, the rest still reads."""
+    path = tmp_path / "t.parquet"
+    wide = pa.table({"spare": pa.array(range(50_000)), "a": pa.array([7] * 50_000)})
+    pq.write_table(wide, path, use_dictionary=False, compression="none")
+    content = bytearray(path.read_bytes())
+    content[1000:200_000] = bytes(199_000)
+    path.write_bytes(content)
+    assert open_table(path).read(["a"]).column("a").to_pylist() == [7] * 50_000
+
+
+def test_bad_rows_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("a,b\n1,2\n3\n4,5,6\n7,8\n", encoding="utf-8")
+    with pytest.raises(
+        DataError, match=r"2 rows of t\.csv .* row 3 has 1: '3'; row 4 has 3: '4,5,6'"
+    ):
+        open_table(path).read(["a"])
+
+
+def test_missing_values_are_null_and_names_in_quotes_stay(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text('a,b\nNA,"NA"\nnan,x\n,""\nq,NULL\n', encoding="utf-8")
+    assert open_table(path).read().to_pydict() == {
+        "a": [None, None, None, "q"],
+        "b": ["NA", "x", "", None],
+    }
+
+
+def test_text_stays_as_it_is_written(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("id,n\n007,007\n", encoding="utf-8")
+    assert open_table(path).read(text=["id"]).to_pydict() == {"id": ["007"], "n": [7]}
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"", "is empty"),
+        (b"PK\x03\x04rest", "zip archive or an Excel file"),
+        (b"PAR1 and then nothing", "cannot be read as Parquet"),
+        (b"ARROW1 and then nothing", "cannot be read as an Arrow file"),
+    ],
+)
+def test_what_is_no_table_is_a_sentence(tmp_path: Path, content: bytes, says: str) -> None:
+    path = tmp_path / "t.csv"
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=says):
+        open_table(path).column_names  # noqa: B018
+    with pytest.raises(DataError, match="there is no file"):
+        open_table(tmp_path / "none.csv")
