@@ -19,7 +19,6 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F
-from lightning_fabric import Fabric
 
 from shasam.data import open_data
 from shasam.documents import read_yaml
@@ -70,7 +69,6 @@ def heads(run: str, labels: dict[str, str]) -> list[dict[str, object]]:
     model = load(run)
     data = open_data(model.spec.data)
     t_N, s_N = torch.tensor(data.manifest.t_N), torch.tensor(data.manifest.s_N)
-    fabric = Fabric(accelerator="cpu", devices=1)
     rows = {split: torch.as_tensor(data.rows(split)).clone() for split in ("train", "val")}
 
     def read(images: torch.Tensor) -> dict[str, torch.Tensor]:
@@ -81,7 +79,7 @@ def heads(run: str, labels: dict[str, str]) -> list[dict[str, object]]:
             features["hidden"] = F.relu(own.hidden(own.norm(features["encoder"])))
         return {**features, "scores": scores}
 
-    found = {k: on_rows(read, model.method, data, r, fabric) for k, r in rows.items()}
+    found = {k: on_rows(read, model.method, data, r, model.fabric) for k, r in rows.items()}
     t_n, s_n = t_N[rows["train"]], s_N[rows["train"]]
     cell_n = t_n * (int(s_N.max()) + 1) + s_n
     count = torch.bincount(cell_n).float()

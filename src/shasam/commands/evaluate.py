@@ -41,11 +41,10 @@ def evaluate(
     from shasam.runs.load import load
     from shasam.runs.summary import print_summary
     from shasam.training.log import RunLog
-    from shasam.training.runtime import Runtime, make_fabric
     from shasam.training.test_split import times_opened
 
     directory = RunDirectory.existing(run)
-    model = load(run)
+    model = load(run, device)
     spec = model.spec
     provenance = directory.json("provenance.json")
     expected = str(provenance.get("manifest_sha256"))
@@ -58,10 +57,8 @@ def evaluate(
                 f"the data is not what {run} was trained on: its manifest was "
                 f"{expected[:12]} and is now {data.manifest.sha256[:12]}"
             )
-        fabric = make_fabric(spec.train.model_copy(update={"devices": 1}), Runtime(device=device))
-        model.method.to(fabric.device)
         log = RunLog(directory.file("log.jsonl"))
-        evaluate_run(directory, model.method, data, fabric, log, "shasam evaluate")
+        evaluate_run(directory, model.method, data, model.fabric, log, "shasam evaluate")
         provenance["test_opened"] = times_opened(log)
         directory.write_json("provenance.json", provenance)
     print_summary(directory, Screen())

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from lightning_fabric import Fabric
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from shasam.data.decode import MAX_BYTES, BadImage, decode
 from shasam.data.manifest import Manifest
-from shasam.data.views import plain
 from shasam.errors import CheckpointError, FileError, InputError
 from shasam.files import open_regular, read_bytes
 from shasam.methods.base import Method
@@ -22,7 +22,9 @@ from shasam.models.weights import read_weights
 from shasam.runs.build import build_method, outline
 from shasam.runs.directory import RunDirectory
 from shasam.spec import RunSpec
-from shasam.training.trainer import set_eval
+from shasam.training.evaluation import BATCH, on_images
+from shasam.training.prepare import prepare
+from shasam.training.runtime import one_process
 from shasam.types import Predictions
 
 UNKNOWN = -1  # the group of an image whose group is not told
@@ -45,23 +47,19 @@ class Model:
     method: Method
     classes: tuple[str, ...]
     groups: tuple[str, ...]
-    device: torch.device
+    fabric: Fabric  # device and precision, as in training
 
-    @torch.no_grad()
     def predict(self, images: Any, groups: Sequence[int] | None = None) -> Answer:
         """Predict images: files, or uint8 (n, 3, H, W) or (n, H, W, 3) arrays of the run's size.
 
         ``groups`` are the sensitive groups, for methods whose decisions need them.
         """
         pixels = self._pixels(images)
-        scores = []
-        for start in range(0, len(pixels), 256):
-            batch = plain(pixels[start : start + 256].to(self.device))
-            batch = batch.contiguous(memory_format=torch.channels_last)
-            logits = next(iter(self.method.logits(batch).values()))
-            scores.append(torch.softmax(logits.float(), dim=1).cpu())
-        probabilities = torch.cat(scores).numpy() if scores else np.zeros((0, len(self.classes)))
         n = len(pixels)
+        probabilities = np.zeros((0, len(self.classes)), np.float32)
+        if n:
+            scores_nC = next(iter(self._apply(self.method.logits, pixels).values()))
+            probabilities = torch.softmax(scores_nC, dim=1).numpy()
         if groups is None and type(self.method).decide is not Method.decide:
             raise InputError(
                 f"{self.spec.method} decides by group: give predict(images, groups) the group of "
@@ -82,12 +80,15 @@ class Model:
         labels = [self.classes[c] for c in decided.prediction]
         return Answer(labels, decided.prediction, decided.scores)
 
-    @torch.no_grad()
     def features(self, images: Any) -> dict[str, np.ndarray]:
         """Named features (n, D) of images, given as for ``predict``."""
-        batch = plain(self._pixels(images).to(self.device))
-        found = self.method.features(batch.contiguous(memory_format=torch.channels_last))
-        return {kind: value.float().cpu().numpy() for kind, value in found.items()}
+        found = self._apply(self.method.features, self._pixels(images))
+        return {kind: value.numpy() for kind, value in found.items()}
+
+    def _apply(
+        self, apply: Callable[[Tensor], dict[str, Tensor]], pixels: Tensor
+    ) -> dict[str, Tensor]:
+        return on_images(apply, self.method, pixels.split(BATCH), self.fabric)
 
     def _pixels(self, images: Any) -> Tensor:
         size = self.spec.data.size
@@ -116,7 +117,7 @@ class Model:
 
 
 def load(run: str | Path | RunDirectory, device: str = "cpu") -> Model:
-    """The trained model of a run directory.
+    """The trained model of a run directory, in the precision it was trained in.
 
     >>> model = load("runs/ce-0123456789ab")  # doctest: +SKIP
     >>> model.predict(["face.jpg"]).labels  # doctest: +SKIP
@@ -137,10 +138,8 @@ def load(run: str | Path | RunDirectory, device: str = "cpu") -> Model:
         raise CheckpointError(
             f"the weights of {run} do not fit its specification: {error}"
         ) from error
-    where = torch.device(device)
-    method.to(where)
-    set_eval(method)
-    return Model(spec, method, classes, groups, where)
+    fabric = one_process(spec.train, device)
+    return Model(spec, prepare(method, fabric.device), classes, groups, fabric)
 
 
 def _check_weights(directory: RunDirectory, outlined: Method | None) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
 
@@ -12,9 +12,11 @@ from lightning_fabric import Fabric
 from torch import Tensor, nn
 
 from shasam.data.manifest import Manifest
-from shasam.data.views import plain
 from shasam.methods.base import Method
+from shasam.training.prepare import prepare_images
 from shasam.types import Predictions
+
+BATCH = 256  # images that are scored together; docs/training.md says what another size changes
 
 
 class TrainingData(Protocol):
@@ -47,9 +49,19 @@ def evaluating(module: nn.Module) -> Iterator[None]:
             m.training = mode
 
 
-def to_device(images_u8: Tensor, fabric: Fabric) -> Tensor:
-    """Un-augmented images as the network reads them."""
-    return plain(images_u8.to(fabric.device)).contiguous(memory_format=torch.channels_last)
+def on_images(
+    apply: Callable[[Tensor], dict[str, Tensor]],
+    method: Method,
+    batches: Iterable[Tensor],
+    fabric: Fabric,
+) -> dict[str, Tensor]:
+    """``apply`` to batches of uint8 images: named float tensors (n, D) on the CPU."""
+    found: dict[str, list[Tensor]] = {}
+    with evaluating(method), fabric.autocast():
+        for images_u8 in batches:
+            for name, value in apply(prepare_images(images_u8, fabric.device)).items():
+                found.setdefault(name, []).append(value.float().cpu())
+    return {name: torch.cat(parts) for name, parts in found.items()}
 
 
 def on_rows(
@@ -58,20 +70,15 @@ def on_rows(
     data: TrainingData,
     rows: Tensor,
     fabric: Fabric,
-    batch_size: int = 256,
+    batch_size: int = BATCH,
 ) -> dict[str, Tensor]:
     """``apply`` to the images of ``rows``, in batches: named float tensors (n, D) on the CPU."""
-    found: dict[str, list[Tensor]] = {}
-    with evaluating(method), fabric.autocast():
-        for start in range(0, len(rows), batch_size):
-            images = to_device(data.images(rows[start : start + batch_size]), fabric)
-            for name, value in apply(images).items():
-                found.setdefault(name, []).append(value.float().cpu())
-    return {name: torch.cat(parts) for name, parts in found.items()}
+    batches = (data.images(part) for part in rows.split(batch_size)) if len(rows) else ()
+    return on_images(apply, method, batches, fabric)
 
 
 def features_of(
-    method: Method, data: TrainingData, rows: Tensor, fabric: Fabric, batch_size: int = 256
+    method: Method, data: TrainingData, rows: Tensor, fabric: Fabric, batch_size: int = BATCH
 ) -> dict[str, Tensor]:
     """The method's features of rows."""
     return on_rows(method.features, method, data, rows, fabric, batch_size)

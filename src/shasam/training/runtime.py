@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+import torch
 from lightning_fabric import Fabric
 
 from shasam.errors import SpecError
@@ -38,3 +39,10 @@ def make_fabric(train: TrainSpec, runtime: Runtime) -> Fabric:
         devices=train.devices,
         precision=train.precision,
     )
+
+
+def one_process(train: TrainSpec, device: str | torch.device) -> Fabric:
+    """Fabric that computes as training did, in this process, on a device such as ``cuda:1``."""
+    kind, _, index = str(device).partition(":")
+    devices = [int(index)] if index and kind != "cpu" else 1
+    return Fabric(accelerator=kind, devices=devices, precision=train.precision)

@@ -28,7 +28,7 @@ from shasam.sampling import BatchPlan, Draw, TrainingRows
 from shasam.spec.train import StageSpec, TrainSpec
 from shasam.training.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from shasam.training.ema import Ema
-from shasam.training.evaluation import TrainingData, evaluating, features_of, on_rows, to_device
+from shasam.training.evaluation import TrainingData, evaluating, features_of, on_rows
 from shasam.training.interrupt import Interrupt
 from shasam.training.log import RunLog
 from shasam.training.meters import effective_rank, mean_cosine
@@ -40,6 +40,7 @@ from shasam.training.optimizers import (
     optimizer_tensors,
     set_rate,
 )
+from shasam.training.prepare import prepare, prepare_images
 from shasam.training.progress import TrainingProgress
 from shasam.training.runtime import Runtime
 from shasam.training.steps import step_group
@@ -118,8 +119,7 @@ class Trainer:
         # them, and only the encoder's work is shared
         self.cut = fabric.world_size if method.row_wise else 1
         self.share = None if self.cut == fabric.world_size else _share(fabric)
-        method.to(fabric.device)
-        method.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        prepare(method, fabric.device, training=True)
 
     # -- the whole run ---------------------------------------------------------------------------
 
@@ -142,7 +142,7 @@ class Trainer:
                 if self._anybody(stop.asked):
                     self._leave(f"after stage {stages[self.state.stage - 1].name}", stop)
         self.progress.stop()
-        set_eval(self.method)
+        prepare(self.method, self.fabric.device)
         return self.state
 
     def _run_stage(self, stage: Stage, checkpoint: Checkpoint | None, stop: Interrupt) -> None:
@@ -273,8 +273,9 @@ class Trainer:
 
     def _embed(self, rows: Tensor) -> Tensor:
         """Un-augmented projections (or encoder features) with the current weights, for mining."""
+        images = prepare_images(self.data.images(rows), self.fabric.device)
         with evaluating(self.method), self.fabric.autocast():
-            return self.method.embed(to_device(self.data.images(rows), self.fabric)).float()
+            return self.method.embed(images).float()
 
     # -- stages and epochs -----------------------------------------------------------------------
 
@@ -556,13 +557,6 @@ class Trainer:
         flat = {f"{line['stage']}/{k}": v for k, v in line.items() if isinstance(v, float)}
         flat.update({f"val/{k}": v for k, v in (line.get("val") or {}).items()})
         self._tensorboard.log_metrics(flat, step=self.state.images_seen)
-
-
-def set_eval(method: Method) -> None:
-    """A trained method: nothing moves any more."""
-    method.eval()
-    for p in method.parameters():
-        p.requires_grad_(False)
 
 
 def _share(fabric: Fabric) -> Share:
