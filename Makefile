@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 export PYTHONUNBUFFERED = 1
 
-.PHONY: help install demo test test-all test-reliability test-pythons test-newest test-oldest bench lint dist clean
+.PHONY: help install demo test test-all test-reliability test-pythons test-newest test-oldest test-cpus bench lint dist clean
 .DEFAULT_GOAL := help
 
 help:
@@ -14,6 +14,7 @@ help:
 	@echo "make test-pythons  wheel and sdist in clean environments, on every Python found (TORCH=1: torch everywhere)"
 	@echo "make test-newest   the wheel with the newest versions that the declared ranges allow"
 	@echo "make test-oldest   the plain install with the oldest versions that they allow"
+	@echo "make test-cpus  the fast tier seven times, as other processors and thread counts would run it"
 	@echo "make dist       wheel and sdist, checked, in dist/"
 	@echo "make test-reliability   the reliability tests of docs/reliability.md, at their full figures"
 	@echo "make bench      speed: ratios to peers and to the limits of this machine"
@@ -36,13 +37,24 @@ demo: $(VENV)/.installed-torch,jpeg
 	$(BIN)/shasam compare --methods ce,shasam --seeds 1 --jobs 2 --out demo/runs --page demo/comparison.html
 
 # Two test processes of one thread each: with more threads than cores they stand in each other's way.
-test test-all test-reliability: export OMP_NUM_THREADS = 1
+test test-all test-reliability test-cpus: export OMP_NUM_THREADS = 1
 
 test: $(VENV)/.installed-torch,jpeg,test
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 test-all: $(VENV)/.installed-torch,jpeg,test
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "slow or not slow"
+
+# Each library is held to what another processor has; the last two are about threads.
+CPUS := ONEDNN_MAX_CPU_ISA=AVX2 ONEDNN_MAX_CPU_ISA=SSE41 ATEN_CPU_CAPABILITY=default \
+        ATEN_CPU_CAPABILITY=avx2 NUMBA_CPU_NAME=generic OMP_NUM_THREADS=1 OMP_NUM_THREADS=2
+
+test-cpus: $(VENV)/.installed-torch,jpeg,test
+	@failed=; for setting in $(CPUS); do \
+	  echo "== $$setting"; \
+	  env $$setting $(BIN)/python -m pytest -n 2 --dist worksteal || failed="$$failed $$setting"; \
+	done; \
+	test -z "$$failed" || { echo "failed under:$$failed"; exit 1; }
 
 test-pythons: $(VENV)/.installed-release
 	$(BIN)/python tools/test_installed.py $(if $(TORCH),--torch)

@@ -21,5 +21,7 @@ def celeba_root() -> Path:
 def _root(variable: str, name: str) -> Path:
     root = Path(os.environ.get(variable) or _BESIDE / name)
     if not root.is_dir():
-        pytest.skip(f"{name} is not here: set {variable} to its folder to run this test")
+        pytest.skip(
+            f"what docs/data.md says of {name} was not checked: set {variable} to its folder"
+        )
     return root

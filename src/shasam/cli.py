@@ -24,6 +24,7 @@ from shasam.commands.methods import methods
 from shasam.commands.mine import mine
 from shasam.commands.predict import predict
 from shasam.commands.records import app as records
+from shasam.commands.replay import replay
 from shasam.commands.report import report
 from shasam.commands.sweep import sweep
 from shasam.commands.train import train
@@ -48,6 +49,7 @@ COMMANDS: tuple[Any, ...] = (
     audit,
     report,
     records,
+    replay,
 )
 
 

@@ -43,7 +43,9 @@ def need_files_of_the_page(folder: Path, files: int, total: int) -> None:
     """docs/data.md counts and hashes one copy of each set; another has other bytes."""
     sizes = [entry.stat().st_size for entry in os.scandir(folder)]
     if (len(sizes), sum(sizes)) != (files, total):
-        pytest.skip(f"{folder.name} is another copy than the one that docs/data.md describes")
+        pytest.skip(
+            f"the counts and hashes of docs/data.md were not checked: {folder.name} is another copy"
+        )
 
 
 def test_utkface_names_and_copies(cache: Path) -> None:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
 from tests.tiny_data import TinyData
 
-from shasam.config import resolve
 from shasam.runs.build import build_method
 from shasam.runs.execute import execute
 from shasam.runs.load import load
 from shasam.runs.predictions import read_predictions
+from shasam.spec import resolve
 from shasam.training.prepare import prepare
 from shasam.training.runtime import Runtime
 
@@ -65,3 +68,13 @@ def test_a_prepared_method_is_in_one_memory_format_and_frozen():
     assert not any(m.training for m in method.modules())
     assert not any(p.requires_grad for p in method.parameters())
     assert all(m.training for m in prepare(method.train(), "cpu", training=True).modules())
+
+
+def test_every_promise_of_equal_bits_names_a_test_that_exists():
+    root = Path(__file__).parents[2]
+    text = (root / "docs" / "training.md").read_text().split("## Equal bits")[1].split("\n## ")[0]
+    rows = [line for line in text.splitlines() if line.startswith("| ")][1:]
+    named = [re.findall(r"`(tests/\S+\.py)::(\w+)`", row) for row in rows]
+    assert len(rows) > 10 and all(len(found) == 1 for found in named[:-1])
+    for ((file, test),) in named[:-1]:  # the last row promises nothing
+        assert f"def {test}(" in (root / file).read_text(), f"{file}::{test}"

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
+
+from cyclopts import Parameter
 
 from shasam.commands.flags import (
     NO_DATA,
@@ -31,6 +33,7 @@ def compare(
     jobs: int = 1,
     threads: int | None = None,
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto",
+    reproducible: Annotated[bool, Parameter(negative=())] = False,
 ) -> None:
     """Train several methods on the same splits, side by side.
 
@@ -54,6 +57,8 @@ def compare(
         Processor threads of each run; by default the cores are shared out.
     device
         Where to compute.
+    reproducible
+        AVX2 and one thread in each run: equal bits on every x86-64 processor, but slower.
     """
     from rich import box
     from rich.table import Table
@@ -64,7 +69,10 @@ def compare(
     from shasam.registry import names
     from shasam.report import rows_of, write_report
     from shasam.report.tables import as_markdown, plain
+    from shasam.runs.directory import RunDirectory
     from shasam.runs.grid import expand
+    from shasam.runs.machine import computed_with
+    from shasam.runs.reproducible import how_runs_compute
     from shasam.runs.sweep import says
     from shasam.runs.sweep import sweep as carry_out
 
@@ -86,12 +94,14 @@ def compare(
     )
     console = Screen()
     console.print(f"{len(specs)} runs in {out}")
+    console.print(how_runs_compute(jobs, threads, reproducible), soft_wrap=True)
     outcomes = carry_out(
         specs,
         out,
         jobs=jobs,
         threads=threads,
         device=device,
+        reproducible=reproducible,
         tell=lambda outcome: console.print(says(outcome)),
     )
     done = [outcome.path for outcome in outcomes if outcome.status != "failed"]
@@ -113,6 +123,8 @@ def compare(
     wide = Screen(width=max(console.width, 132))  # a number that is cut off is worse than a wrap
     wide.print(quality)
     wide.print(cost)
+    if settings := computed_with([RunDirectory(path).json("provenance.json") for path in done]):
+        console.print(settings)
     text = page.with_suffix(".md")
     write_atomic(text, as_markdown(rows))
     figures = page.parent / "figures"

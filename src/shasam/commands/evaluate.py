@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from cyclopts import Parameter
 
 
 def evaluate(
@@ -11,6 +13,7 @@ def evaluate(
     *,
     root: Path | None = None,
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto",
+    reproducible: Annotated[bool, Parameter(negative=())] = False,
     report: bool = True,
     store: Path | None = None,
 ) -> None:
@@ -27,11 +30,18 @@ def evaluate(
         The folder of the images, where it has moved.
     device
         Where to compute.
+    reproducible
+        AVX2 and one thread: equal bits on every x86-64 processor, but slower.
     report
         Write report.html too.
     store
         Folder of the packed stores; $SHASAM_CACHE or the user's cache without it.
     """
+    if reproducible:
+        from shasam.runs.reproducible import REPRODUCIBLE, restart_with
+
+        restart_with(REPRODUCIBLE)  # before anything imports torch
+
     from shasam.commands.train import write_page
     from shasam.data import open_data
     from shasam.errors import DataError
@@ -39,6 +49,7 @@ def evaluate(
     from shasam.runs.directory import RunDirectory
     from shasam.runs.evaluate import evaluate_run
     from shasam.runs.load import load
+    from shasam.runs.machine import machine
     from shasam.runs.summary import print_summary
     from shasam.training.log import RunLog
     from shasam.training.test_split import times_opened
@@ -60,6 +71,7 @@ def evaluate(
         log = RunLog(directory.file("log.jsonl"))
         evaluate_run(directory, model.method, data, model.fabric, log, "shasam evaluate")
         provenance["test_opened"] = times_opened(log)
+        provenance["evaluated_with"] = machine()
         directory.write_json("provenance.json", provenance)
     print_summary(directory, Screen())
     if report:

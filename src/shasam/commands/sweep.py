@@ -15,6 +15,7 @@ def sweep(
     jobs: int = 1,
     threads: int | None = None,
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto",
+    reproducible: Annotated[bool, Parameter(negative=())] = False,
     dry: Annotated[bool, Parameter(negative=())] = False,
 ) -> None:
     """Carry out many runs from one YAML file.
@@ -33,6 +34,8 @@ def sweep(
         Processor threads of each run; by default the cores are shared out.
     device
         Where to compute.
+    reproducible
+        AVX2 and one thread in each run: equal bits on every x86-64 processor, but slower.
     dry
         List the runs and stop.
     """
@@ -40,6 +43,7 @@ def sweep(
     from shasam.output.terminal import complain, say
     from shasam.runs.directory import RunDirectory
     from shasam.runs.grid import expand
+    from shasam.runs.reproducible import how_runs_compute
     from shasam.runs.sweep import says
     from shasam.runs.sweep import sweep as carry_out
 
@@ -50,6 +54,7 @@ def sweep(
             state = "done" if RunDirectory(out / spec.name).done else "to do"
             say(f"{state:6s} {spec.name} seed {spec.seed}")
         return
+    say(how_runs_compute(jobs, threads, reproducible))
 
     outcomes = carry_out(
         specs,
@@ -57,6 +62,7 @@ def sweep(
         jobs=jobs,
         threads=threads,
         device=device,
+        reproducible=reproducible,
         tell=lambda o: say(says(o)),
     )
     failed = sum(o.status == "failed" for o in outcomes)

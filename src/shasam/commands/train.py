@@ -36,6 +36,7 @@ def train(
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto",
     strategy: str = "auto",
     on_collapse: Literal["warn", "stop"] = "warn",
+    reproducible: Annotated[bool, Parameter(negative=())] = False,
     tensorboard: Annotated[bool, Parameter(negative=())] = False,
     report: bool = True,
     quiet: Annotated[bool, Parameter(name=["--quiet", "-q"], negative=())] = False,
@@ -67,6 +68,8 @@ def train(
         auto, ddp, ddp_spawn or ddp_fork.
     on_collapse
         What to do when all embeddings become equal.
+    reproducible
+        AVX2 and one thread: equal bits on every x86-64 processor, but slower.
     tensorboard
         Write TensorBoard files too.
     report
@@ -76,6 +79,11 @@ def train(
     color
         Colours on the terminal.
     """
+    if reproducible:
+        from shasam.runs.reproducible import REPRODUCIBLE, restart_with
+
+        restart_with(REPRODUCIBLE)  # before anything imports torch
+
     from shasam.documents import read_yaml
     from shasam.output.terminal import Screen, emit
     from shasam.spec import resolve
@@ -108,6 +116,10 @@ def train(
         return
 
     from shasam.runs.summary import print_summary
+
+    if reproducible and not run.json("provenance.json").get("reproducible"):
+        why = "it was done before without --reproducible, or this processor has no AVX2"
+        console.print(f"{run.path} was not computed with AVX2 and one thread: {why}")
 
     print_summary(run, Screen(no_color=not color or None))
     if report:

@@ -316,6 +316,10 @@ def _facts(run: Run) -> list[dict[str, str]]:
         ("Images seen", _whole(p.get("images_seen"))),
         ("Parameters", _whole(p.get("parameters"))),
         ("Device", p.get("device")),
+        ("CPU", p.get("cpu")),
+        ("Instruction set", p.get("instructions")),
+        ("Threads", p.get("threads")),
+        ("Image decoder", p.get("decoder")),
         ("Test split opened", _opened(p.get("test_opened"))),
     ]
     versions = p.get("versions")

@@ -20,6 +20,7 @@ from shasam.methods.base import Method
 from shasam.runs.build import build_method
 from shasam.runs.directory import RunDirectory
 from shasam.runs.evaluate import evaluate_run
+from shasam.runs.machine import machine
 from shasam.runs.mining import mining_record
 from shasam.spec import RunSpec
 from shasam.training.checkpoint import to_bytes
@@ -179,6 +180,7 @@ def _provenance(
         "test_opened": times_opened(log),
         "device": str(fabric.device),
         "processes": fabric.world_size,
+        **machine(),
         "started": started,
         "ended": _now(),
     }

@@ -8,6 +8,7 @@ from rich.table import Table
 from shasam.metrics import catalogue
 from shasam.output.terminal import Screen
 from shasam.runs.directory import RunDirectory
+from shasam.runs.machine import computed_with
 
 
 def print_summary(run: RunDirectory, console: Screen) -> None:
@@ -35,6 +36,8 @@ def print_summary(run: RunDirectory, console: Screen) -> None:
     if len(kinds) > 1:
         line += "; * is what predictions.parquet holds"
     console.print(line)
+    if settings := computed_with([provenance]):
+        console.print(settings)
     console.print(f"run        {run.path}", soft_wrap=True)
 
 

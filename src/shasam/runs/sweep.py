@@ -15,6 +15,7 @@ from shasam.errors import BusyError
 from shasam.files import open_in_place, write_atomic
 from shasam.metrics import catalogue
 from shasam.runs.directory import RunDirectory
+from shasam.runs.reproducible import environment_of_runs
 from shasam.spec import RunSpec
 from shasam.training.interrupt import Interrupt
 
@@ -39,7 +40,8 @@ def says(outcome: Outcome) -> str:
     for key in ("accuracy", "eo_mean"):
         word, value = catalogue.named(key).heading, metrics[key]["value"]
         line += f"  {word} {100 * value:.1f}" if value is not None else f"  {word} -"
-    return line + (f"  {outcome.seconds:.0f} s" if outcome.status == "done" else "")
+    line += f"  {outcome.seconds:.0f} s" if outcome.status == "done" else ""
+    return f"{line}  {outcome.message}" if outcome.message else line
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,7 @@ def sweep(
     jobs: int = 1,
     threads: int | None = None,
     device: str = "auto",
+    reproducible: bool = False,
     tell: Callable[[Outcome], None] = lambda outcome: None,
     say: Callable[[str], None] = print,
 ) -> list[Outcome]:
@@ -77,8 +80,7 @@ def sweep(
     waiting = list(specs)
     running: list[_Running] = []
     told = False
-    threads = threads or max(1, (os.cpu_count() or 1) // jobs)
-    environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
+    environment = environment_of_runs(jobs, threads, reproducible)
     with Interrupt() as stop:
         try:
             while (waiting or running) and not stop.asked:
@@ -86,7 +88,7 @@ def sweep(
                     run = RunDirectory(out / spec.name)
                     if run.done:
                         waiting.remove(spec)
-                        ended(Outcome(spec, run.path, "skipped", 0.0))
+                        ended(Outcome(spec, run.path, "skipped", 0.0, _other(run, reproducible)))
                     elif len(running) < jobs:
                         begun = _begin(spec, run, device, environment)
                         if begun is not None:
@@ -170,6 +172,13 @@ def _start(
         return subprocess.Popen(  # noqa: S603 - our own interpreter and our own arguments
             command, stdout=output, stderr=subprocess.STDOUT, env=environment
         )
+
+
+def _other(run: RunDirectory, reproducible: bool) -> str:
+    """A word about a run that is done, but not in the way that is asked for."""
+    if reproducible and not run.json("provenance.json").get("reproducible"):
+        return "(not computed with --reproducible; delete it to train it again)"
+    return ""
 
 
 def _last_line(path: Path) -> str:

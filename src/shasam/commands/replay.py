@@ -1,0 +1,77 @@
+"""``shasam replay``: train a record again and say what differs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from cyclopts import Parameter
+
+
+def replay(
+    record: Path,
+    *,
+    root: Path | None = None,
+    out: Path | None = None,
+    reproducible: Annotated[bool, Parameter(negative=())] = False,
+    threads: int | None = None,
+    device: Literal["auto", "cpu", "cuda", "mps"] = "auto",
+    quiet: Annotated[bool, Parameter(name=["--quiet", "-q"], negative=())] = False,
+) -> None:
+    """Train a record again in a scratch folder, and say what differs.
+
+    The exit code is 0 where every score, decision and metric is the same, and 1 where not.
+
+    Parameters
+    ----------
+    record
+        A run directory, or a run of an experiment: experiments/faces/ce-0123456789ab.
+    root
+        The folder of the images, where it has moved.
+    out
+        Keep the new run in this folder; otherwise it is deleted.
+    reproducible
+        AVX2 and one thread, whatever the record was computed with.
+    threads
+        Processor threads; by default those of the record, where it tells them.
+    device
+        Where to compute.
+    quiet
+        No progress, only the result.
+    """
+    import sys
+    import tempfile
+
+    from shasam.output.terminal import say
+    from shasam.runs.replay import difference, open_record, says, told, train_again
+    from shasam.runs.reproducible import REPRODUCIBLE, THREADS, restart_with
+
+    with tempfile.TemporaryDirectory(prefix="shasam-replay-") as scratch:
+        folder = open_record(record, Path(scratch))
+        known = told(folder, "provenance.json")
+        variables = dict(REPRODUCIBLE) if reproducible else _variables(known)
+        count = threads or (None if reproducible else known.get("threads"))
+        if count is not None:
+            variables |= dict.fromkeys(THREADS, str(count))
+    restart_with(variables)
+
+    with tempfile.TemporaryDirectory(prefix="shasam-replay-") as scratch:
+        folder = open_record(record, Path(scratch))
+        run = train_again(folder, root, out or Path(scratch) / "runs", device, quiet)
+        found = difference(folder, run)
+        say(f"record     {record}")
+        for line in says(found):
+            say(line)
+        if out is not None:
+            say(f"run        {run}")
+    if not found.same:
+        sys.exit(1)
+
+
+def _variables(provenance: Mapping[str, Any]) -> dict[str, str]:
+    """The variables of a record that choose kernels and threads, and no others."""
+    from shasam.runs.reproducible import REPRODUCIBLE
+
+    kept = provenance.get("environment") or {}
+    return {name: str(kept[name]) for name in REPRODUCIBLE if name in kept}
