@@ -49,7 +49,7 @@ def test_mask_gradients_are_the_published_ones() -> None:
 @pytest.mark.parametrize("heads", [None, 2])
 def test_a_new_masked_layer_is_the_layer_it_replaces(heads: int | None) -> None:
     linear, state = torch.nn.Linear(4, 12), MaskState(torch.full((3,), 2.0))
-    masked = MaskedLinear.replacing(linear, 3, state, heads)
+    masked = MaskedLinear.replacing(linear, 3, state, heads, parts=1 if heads is None else 3)
     x = torch.randn(5, 4)
     assert torch.allclose(masked(x), linear(x))
     with torch.no_grad():

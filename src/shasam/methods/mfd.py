@@ -67,8 +67,10 @@ class MFD(CE):
             yield "teacher", Losses(target, {"target": target.detach()})
             return
         features_BD, student = self._pass(self.encoder, batch.images)
+        encoder = self.teacher["encoder"]
+        assert isinstance(encoder, Encoder)
         with torch.no_grad():
-            _, teacher = self._pass(self.teacher["encoder"], batch.images)
+            _, teacher = self._pass(encoder, batch.images)
         target = F.cross_entropy(self.classifier(features_BD), batch.t_B)
         gap = distillation_mmd(student, teacher, batch.t_B, batch.s_B, sigma=self.config.sigma)
         total = target + self.config.strength / 2 * gap

@@ -159,6 +159,7 @@ class ViT(Encoder):
     def mask_sites(self) -> list[MaskSite]:
         sites = []
         for block in self.blocks:
+            assert isinstance(block, Block)
             sites.append(MaskSite(block.attn, "qkv", block.attn.heads, parts=3))
             sites.append(MaskSite(block.attn, "proj"))
             sites += [MaskSite(block.mlp, "fc1"), MaskSite(block.mlp, "fc2")]

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from shasam.errors import SpecError
 from shasam.methods.base import Method, MethodConfig, Stage
-from shasam.models import ResNet18, ViT
+from shasam.models import Encoder, ResNet18, ViT
 from shasam.sampling import BatchPlan, TrainingRows
 from shasam.spec.train import StageSpec
 from shasam.training.modes import set_modes
@@ -27,12 +27,12 @@ SIZE = 32  # pixels
 PROGRESS = 0.37  # so that ramps and late starts are under way
 
 
-def small_resnet() -> nn.Module:
+def small_resnet() -> Encoder:
     """ResNet-18 of width 8: the shape of the real one, in milliseconds."""
     return ResNet18("imagenet", 8, 16)
 
 
-def small_vit() -> nn.Module:
+def small_vit() -> Encoder:
     """A ViT of two blocks."""
     return ViT("tiny", SIZE, 16, depth=2)
 
@@ -43,7 +43,7 @@ class Lab:
 
     method: type[Method]
     config: MethodConfig
-    encoder: Callable[[], nn.Module] | None
+    encoder: Callable[[], Encoder] | None
     classes: int = 2
     groups: int = 2
     images: Tensor = field(init=False)

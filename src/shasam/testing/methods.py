@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from shasam.errors import ContractError, DataError
 from shasam.methods.base import Method, MethodConfig
+from shasam.models import Encoder
 from shasam.testing.lab import Lab, optimizers, take_steps, yields
 from shasam.testing.mined import PickOracle, check_mined
 from shasam.training.modes import check_groups, set_modes
@@ -66,7 +67,7 @@ def check_method(
     method: type[Method],
     *,
     config: MethodConfig | None = None,
-    encoder: Callable[[], nn.Module] | None = None,
+    encoder: Callable[[], Encoder] | None = None,
     classes: int = 2,
     groups: int = 2,
     oracle: Oracle | None = None,

@@ -93,7 +93,7 @@ def _walk(lab: Lab, stage: Stage, oracle: PickOracle | None) -> None:
         encoder.enter(step)
         drawn = plan.draw(step // plan.steps_per_epoch, step, encoder)
         _labels(lab, drawn)
-        while spy is not None and spy.calls:
+        while isinstance(plan, MinedPlan) and spy is not None and spy.calls:
             z_A, z_P, z_N, mined = spy.calls.pop()
             _picked(lab, plan, encoder, drawn, (z_A, z_P, z_N), mined)
             if oracle is not None:
