@@ -70,7 +70,12 @@ def _wrong_flags(error: CycloptsError) -> list[str]:
     return lines
 
 
-app = App(name="shasam", version=shasam.__version__, help=HELP)
+app = App(
+    name="shasam",
+    version=shasam.__version__,
+    help=HELP,
+    suppress_keyboard_interrupt=False,  # main gives SIGTERM its own exit code
+)
 for _place, _command in enumerate(COMMANDS):
     if isinstance(_command, App):
         _command.sort_key = _place

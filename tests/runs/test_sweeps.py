@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from shasam.cli import app, main
+from shasam.errors import Stopped
 from shasam.runs import sweep as sweeps
 from shasam.runs.directory import RunDirectory
 from shasam.spec import resolve
@@ -98,6 +100,20 @@ def test_several_signals_to_the_group_save_every_run_once(tmp_path, cache, signa
 @pytest.mark.slow
 def test_a_sweep_that_is_terminated_alone_takes_its_runs_with_it(tmp_path, cache):
     check_signals(tmp_path, 2, [signal.SIGTERM], send=os.kill)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_the_exit_code_says_which_signal_stopped_a_command(number):
+    def stopped():
+        raise Stopped(number)
+
+    app.command(stopped, name="stopped-by-a-signal")
+    try:
+        with pytest.raises(SystemExit) as left:
+            main(["stopped-by-a-signal"])
+    finally:
+        del app["stopped-by-a-signal"]
+    assert left.value.code == 128 + number
 
 
 # a run without torch: it takes the lock as a run does, works, prints, and is done

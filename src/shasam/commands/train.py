@@ -34,7 +34,8 @@ def train(
     resume: bool = False,
     print_config: Annotated[bool, Parameter(negative=())] = False,
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto",
-    strategy: str = "auto",
+    strategy: Literal["auto", "ddp"] = "auto",
+    rank_timeout: float = 60.0,
     on_collapse: Literal["warn", "stop"] = "warn",
     reproducible: Annotated[bool, Parameter(negative=())] = False,
     tensorboard: Annotated[bool, Parameter(negative=())] = False,
@@ -65,7 +66,9 @@ def train(
     device
         Where to compute.
     strategy
-        auto, ddp, ddp_spawn or ddp_fork.
+        auto (one process, or DDP where there are several devices) or ddp.
+    rank_timeout
+        Seconds that a process waits for another one of the run before it gives up.
     on_collapse
         What to do when all embeddings become equal.
     reproducible
@@ -105,6 +108,7 @@ def train(
     runtime = Runtime(
         device=device,
         strategy=strategy,
+        rank_timeout=rank_timeout,
         quiet=quiet,
         on_collapse=on_collapse,
         tensorboard=tensorboard,

@@ -27,7 +27,7 @@ from shasam.training.checkpoint import to_bytes
 from shasam.training.evaluation import TrainingData
 from shasam.training.log import RunLog, read_log
 from shasam.training.progress import TrainingProgress
-from shasam.training.runtime import Runtime, make_fabric
+from shasam.training.runtime import Runtime, make_fabric, watching_others
 from shasam.training.test_split import times_opened
 from shasam.training.trainer import State, Trainer
 
@@ -46,7 +46,8 @@ def execute(
     """Train and evaluate; returns the run directory, at once where it is DONE already."""
     runtime = runtime or Runtime()
     fabric = make_fabric(spec.train, runtime)
-    fabric.launch()
+    with watching_others(fabric, runtime):
+        fabric.launch()
     first = fabric.global_rank == 0
     progress = progress or TrainingProgress(runtime.quiet)
     progress.quiet = progress.quiet or not first
@@ -127,7 +128,8 @@ def _train(
         log=log,
         progress=progress,
     )
-    return method, trainer.fit(resume=resume)
+    with watching_others(fabric, runtime):
+        return method, trainer.fit(resume=resume)
 
 
 def _open_data(spec: RunSpec, progress: TrainingProgress) -> TrainingData:

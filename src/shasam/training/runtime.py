@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Literal
 
 import torch
 from lightning_fabric import Fabric
+from lightning_fabric.strategies import DDPStrategy
+from torch.distributed import distributed_c10d
 
-from shasam.errors import SpecError
+from shasam.errors import SpecError, TrainingError
 from shasam.spec.train import TrainSpec
+
+START_SECONDS = 600  # how long processes wait for each other while they start and open the data
 
 
 @dataclass(frozen=True)
@@ -17,7 +25,8 @@ class Runtime:
     """Device, noise, and how careful to be."""
 
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
-    strategy: str = "auto"  # "auto" is one process, or DDP where train.devices > 1
+    strategy: Literal["auto", "ddp"] = "auto"  # one process, or DDP where train.devices > 1
+    rank_timeout: float = 60.0  # seconds that one process of a run waits for another
     quiet: bool = False
     on_collapse: Literal["warn", "stop"] = "warn"
     checkpoint_seconds: float = 20.0  # what a kill may cost; the end of a stage is saved anyway
@@ -26,16 +35,18 @@ class Runtime:
 
 def make_fabric(train: TrainSpec, runtime: Runtime) -> Fabric:
     """Fabric for the device, precision and number of processes that were asked for."""
-    strategy = runtime.strategy
-    if strategy == "auto" and train.devices > 1:
-        strategy = "ddp"
-    if strategy not in ("auto", "ddp", "dp", "ddp_spawn", "ddp_fork"):
+    if runtime.strategy not in ("auto", "ddp"):
         raise SpecError(
-            f"strategy {strategy!r} cannot be used; there are auto, ddp, ddp_spawn, ddp_fork"
+            f"strategy {runtime.strategy!r} cannot be used; there are auto and ddp: each process "
+            "runs the same command, which spawned and forked processes cannot"
         )
+    if not runtime.rank_timeout > 0:
+        raise SpecError(f"--rank-timeout must be above 0 seconds; got {runtime.rank_timeout}")
+    several = runtime.strategy == "ddp" or train.devices > 1
+    start = timedelta(seconds=max(START_SECONDS, runtime.rank_timeout))
     return Fabric(
         accelerator=runtime.device,
-        strategy=strategy,
+        strategy=DDPStrategy(timeout=start) if several else "auto",
         devices=train.devices,
         precision=train.precision,
     )
@@ -46,3 +57,35 @@ def one_process(train: TrainSpec, device: str | torch.device) -> Fabric:
     kind, _, index = str(device).partition(":")
     devices = [int(index)] if index and kind != "cpu" else 1
     return Fabric(accelerator=kind, devices=devices, precision=train.precision)
+
+
+@contextmanager
+def watching_others(fabric: Fabric, runtime: Runtime) -> Iterator[None]:
+    """Turn the loss of another process into a sentence, and end those that this one started.
+
+    A process that was killed is noticed at once, and one that is stopped or stuck after
+    ``rank_timeout`` seconds, because every step waits for all of them.
+    """
+    try:
+        yield
+    except RuntimeError as error:
+        if fabric.world_size == 1 or not _is_of_processes(error):
+            raise
+        for process in getattr(fabric.strategy.launcher, "procs", ()):
+            process.kill()  # a stopped process does not hear SIGTERM
+        reason = re.sub(r"^\[[^\]]*\] ?", "", str(error).splitlines()[0]).split(". ")[0][:120]
+        raise TrainingError(
+            f"process {fabric.global_rank} of {fabric.world_size} lost another process of this "
+            f"run, which ended or did not answer in time ({reason}). Continue with --resume; where "
+            f"processes are only slow, raise --rank-timeout ({runtime.rank_timeout:g} s)"
+        ) from error
+
+
+def wait_at_most(fabric: Fabric, seconds: float) -> None:
+    """From now on, give up on a process that keeps the others waiting for so long."""
+    if fabric.world_size > 1:
+        distributed_c10d._set_pg_timeout(timedelta(seconds=seconds))
+
+
+def _is_of_processes(error: RuntimeError) -> bool:
+    return isinstance(error, torch.distributed.DistError) or "gloo" in str(error)

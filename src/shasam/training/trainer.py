@@ -42,7 +42,7 @@ from shasam.training.optimizers import (
 )
 from shasam.training.prepare import prepare, prepare_images
 from shasam.training.progress import TrainingProgress
-from shasam.training.runtime import Runtime
+from shasam.training.runtime import Runtime, wait_at_most
 from shasam.training.steps import step_group
 from shasam.types import Batch
 
@@ -129,6 +129,7 @@ class Trainer:
         if resume and self._folder is not None:
             checkpoint = load_checkpoint(self._folder, lambda t: self.progress.say(t, "yellow"))
         self.fabric.barrier()  # every process has read before the first one writes
+        wait_at_most(self.fabric, self.runtime.rank_timeout)
         if checkpoint is not None:
             self._restore(checkpoint)
         stages = self.method.stages()
@@ -493,7 +494,8 @@ class Trainer:
 
     def _leave(self, where: str, stop: Interrupt) -> NoReturn:
         self.progress.stop()
-        self.progress.say(f"stopped {where}; continue with --resume", "yellow")
+        if self.first:
+            self.progress.say(f"stopped {where}; continue with --resume", "yellow")
         raise stop.reason()
 
     def _restore(self, checkpoint: Checkpoint) -> None:
