@@ -1,0 +1,90 @@
+"""A stage under way: its batch plan, optimisers and averaged weights."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from lightning_fabric import Fabric
+from torch import Tensor, nn
+
+from shasam.errors import SpecError
+from shasam.methods.base import Method, Stage
+from shasam.sampling import BatchPlan, TrainingRows
+from shasam.spec.train import StageSpec, TrainSpec
+from shasam.training.checkpoint import Checkpoint
+from shasam.training.ema import Ema
+from shasam.training.modes import set_modes
+from shasam.training.optimizers import load_optimizer_tensors, make_optimizer, optimizer_tensors
+
+
+@dataclass
+class StageRun:
+    """What is made at the start of a stage, or restored from a checkpoint."""
+
+    stage: Stage
+    spec: StageSpec
+    plan: BatchPlan
+    total: int  # steps
+    batch_size: int
+    optimizers: dict[str, Any]  # by parameter group, as Fabric wraps them
+    specs: dict[str, StageSpec]  # by parameter group
+    ema: Ema | None
+    features: dict[str, Tensor] = field(default_factory=dict)  # of the training rows, by kind
+    place_N: Tensor | None = None  # row of the manifest -> row of ``features``
+    val_features: dict[str, Tensor] = field(default_factory=dict)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """What the stage adds to a checkpoint."""
+        tensors = {f"plan.{k}": v for k, v in self.plan.state().items()}
+        for group, optimizer in self.optimizers.items():
+            for name, value in optimizer_tensors(optimizer).items():
+                tensors[f"optimizer.{group}.{name}"] = value
+        if self.ema is not None:
+            tensors.update({f"ema.{k}": v for k, v in self.ema.average.items()})
+        return tensors
+
+
+def batch_size_of(stage: Stage, spec: StageSpec, rows: int, world: int) -> int:
+    """Images in a batch: the views of the specification over the views of the stage."""
+    size = max(1, spec.batch_views // stage.views)
+    if size % world:
+        raise SpecError(
+            f"a batch of {size} images cannot be cut into {world} equal parts; "
+            f"make batch_views of stage {stage.name} a multiple of {world * stage.views}"
+        )
+    return min(size, rows) if stage.inputs == "features" else size
+
+
+def begin(
+    method: Method,
+    stage: Stage,
+    train: TrainSpec,
+    data: TrainingRows,
+    groups: dict[str, list[nn.Parameter]],
+    fabric: Fabric,
+    checkpoint: Checkpoint | None,
+    ema_count: int,
+) -> StageRun:
+    """Start a stage, or go on with it where ``checkpoint`` was written in the middle of it."""
+    spec = train.stage(stage.name)
+    method.begin_stage(stage, data)
+    plan = method.batch_plan(stage, data)
+    total = spec.steps if spec.steps is not None else (spec.epochs or 1) * plan.steps_per_epoch
+    plan.total_steps = total
+    set_modes(method, stage)
+    overrides = method.optimizer_overrides()
+    specs = {g: spec.model_copy(update=overrides.get(g, {})) for g in stage.groups}
+    plain: dict[str, torch.optim.Optimizer] = {
+        g: make_optimizer(groups[g], specs[g]) for g in stage.groups
+    }
+    wrapped = {g: fabric.setup_optimizers(o) for g, o in plain.items()}
+    ema = Ema(method, train.ema) if train.ema and stage.inputs == "images" else None
+    if checkpoint is not None:
+        plan.load_state(checkpoint.part("plan"))
+        for group, optimizer in plain.items():
+            load_optimizer_tensors(optimizer, checkpoint.part(f"optimizer.{group}"))
+        if ema is not None:
+            ema.load(checkpoint.part("ema"), ema_count)
+    return StageRun(stage, spec, plan, total, data.batch_size, wrapped, specs, ema)
