@@ -8,6 +8,7 @@ import re
 import sys
 from pathlib import Path
 from types import SimpleNamespace
+from xml.etree import ElementTree
 
 import numpy as np
 import pyarrow as pa
@@ -18,7 +19,7 @@ import pytest
 from shasam.commands.audit import audit
 from shasam.commands.report import report
 from shasam.errors import DataError, InputError, MemoryLimitError, ShasamWarning, SpecError
-from shasam.metrics import evaluate
+from shasam.metrics import compare, evaluate
 from shasam.report.run import Run
 
 
@@ -70,17 +71,24 @@ def test_several_attributes_are_audited_one_by_one_and_together(
     assert page.stat().st_size < 3_000_000
 
 
-def test_files_side_by_side_are_compared_on_the_same_images(
-    rows: dict[str, np.ndarray], tmp_path: Path
+def test_files_side_by_side_are_compared_on_the_page_in_the_terminal_and_in_json(
+    rows: dict[str, np.ndarray], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     a = save(rows, tmp_path / "a.csv")
     flip = np.arange(600) % 4 == 0
     worse = np.where(flip, np.where(rows["guess"] == "yes", "no", "yes"), rows["guess"])
     b = save(rows | {"guess": worse}, tmp_path / "b.csv")
     page = tmp_path / "p.html"
-    audit([a, b], label="y", prediction="guess", sensitive=["sex"], html=page)
+    out = tmp_path / "o.json"
+    audit([a, b], label="y", prediction="guess", sensitive=["sex"], html=page, json=out)
     text = page.read_text(encoding="utf-8")
     assert "b against a" in text and "less accurate by" in text
+    said = capsys.readouterr().out
+    assert "b against a, by sex" in said and "b minus a" in said
+    (found,) = json.loads(out.read_text(encoding="utf-8"))["comparisons"]
+    assert (found["model"], found["against"], found["attribute"]) == ("b", "a", "sex")
+    truth = compare(rows["y"], worse, rows["guess"], rows["sex"])
+    assert found["differences"] == {k: c.as_dict() for k, c in truth.items()}
 
 
 def test_a_threshold_decides_by_the_score_of_the_positive_class(
@@ -289,3 +297,72 @@ def test_semicolons_and_standard_input_are_audited(
     audit([Path("-")], label="y", prediction="guess", sensitive=["sex"], json=out)
     found = json.loads(out.read_text(encoding="utf-8"))["audits"][0]
     assert found["rows"] == 600 and found["model"] == "standard input"
+
+
+def test_the_comparison_of_two_files_uses_the_level_draws_seed_and_strata_asked_for(
+    rows: dict[str, np.ndarray], tmp_path: Path
+) -> None:
+    a = save(rows, tmp_path / "a.csv")
+    worse = np.where(np.arange(600) % 4 == 0, "no", rows["guess"])
+    b = save(rows | {"guess": worse}, tmp_path / "b.csv")
+    out, page = tmp_path / "o.json", tmp_path / "p.html"
+    asked = {"level": 0.8, "draws": 500, "seed": 7, "strata": "group"}
+    audit([a, b], label="y", prediction="guess", sensitive=["sex"], json=out, html=page, **asked)
+    (found,) = json.loads(out.read_text(encoding="utf-8"))["comparisons"]
+    truth = compare(rows["y"], worse, rows["guess"], rows["sex"], **asked)
+    assert found["differences"]["eo_mean"] == truth["eo_mean"].as_dict()
+    again = compare(rows["y"], worse, rows["guess"], rows["sex"])
+    assert found["differences"]["eo_mean"] != again["eo_mean"].as_dict()
+    text = page.read_text(encoding="utf-8")
+    for flag, value in asked.items():
+        assert f"--{flag} {value}" in text
+
+
+def test_files_of_other_rows_are_not_compared_and_that_is_said(
+    rows: dict[str, np.ndarray], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    a = save(rows, tmp_path / "a.csv")
+    b = save({k: v[:500] for k, v in rows.items()}, tmp_path / "b.csv")
+    audit([a, b], label="y", prediction="guess", sensitive=["sex"])
+    said = " ".join(capsys.readouterr().out.split())
+    assert "not compared, because their test rows are not the same (500 and 600)" in said
+
+
+def test_figures_are_written_without_a_page(rows: dict[str, np.ndarray], tmp_path: Path) -> None:
+    path = save(rows, tmp_path / "p.csv")
+    audit([path], label="y", prediction="guess", sensitive=["sex"], figures=tmp_path / "figures")
+    assert (tmp_path / "figures" / "groups-0.svg").is_file()
+
+
+def test_every_metric_name_is_whole_at_eighty_columns(
+    rows: dict[str, np.ndarray], tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setenv("COLUMNS", "80")
+    path, out = save(rows, tmp_path / "p.csv"), tmp_path / "o.json"
+    audit([path], label="y", prediction="guess", score=["score"], sensitive=["sex"], json=out)
+    said = capsys.readouterr().out
+    for name in json.loads(out.read_text(encoding="utf-8"))["audits"][0]["metrics"]:
+        assert re.search(rf"^ *{re.escape(name)} [↑↓] ", said, re.MULTILINE), name
+
+
+def test_limits_are_test_cases_for_a_build_and_a_summary_for_people(
+    rows: dict[str, np.ndarray], tmp_path: Path
+) -> None:
+    path = save(rows | {"g|<b>\x1b": rows["sex"]}, tmp_path / "p.csv")
+    junit, summary = tmp_path / "j.xml", tmp_path / "s.md"
+    summary.write_text("before\n", encoding="utf-8")
+    known = {"label": "y", "prediction": "guess", "sensitive": ["sex", "g|<b>\x1b"]}
+    limits = ["accuracy=0.5", "eo_mean=0.0001"]
+    with pytest.raises(SystemExit):
+        audit([path], fail_over=limits, junit=junit, summary=summary, **known)
+    suite = ElementTree.parse(junit).getroot()
+    assert suite.attrib == {"name": "shasam audit", "tests": "6", "failures": "3"}
+    names = [case.get("name") for case in suite]
+    assert names == ["accuracy=0.5", "eo_mean=0.0001"] * 3
+    assert "is over the limit" in suite[1].find("failure").get("message")
+    text = summary.read_text(encoding="utf-8")
+    assert text.startswith("before\n## shasam audit") and text.count("**failed**") == 3
+    assert "<b>" not in text and "\x1b" not in text
+    with pytest.raises(SpecError, match="--junit reports limits"):
+        audit([path], junit=junit, **known)

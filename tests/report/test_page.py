@@ -167,3 +167,18 @@ def test_pages_of_one_specification_are_the_same_bytes_whenever_and_however_it_w
         pages.append((page.read_bytes(), write_model_card(run).read_bytes()))
     assert pages[0] == pages[1]
     assert b"provenance.json in the run" in pages[0][0] and b"1 time" in pages[0][0]
+
+
+def test_the_step_that_the_mining_explorer_opens_with_has_its_pictures_first(
+    one_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shasam.report.page.THUMB_BYTES", 120_000)  # enough for one of six steps
+    text = write_report([one_run], tmp_path / "r.html").read_text(encoding="utf-8")
+    steps = re.findall(
+        r'<article class="step"[^>]* data-step="(\d+)".*?</article>', text, re.DOTALL
+    )
+    blocks = re.findall(r'<article class="step".*?</article>', text, re.DOTALL)
+    pictures = [block.count("<img ") for block in blocks]
+    assert steps == ["0", "0", "300", "300", "600", "900"]  # in their order
+    assert pictures[-1] == 48 and pictures[0] == 0
+    assert "thumbnails were left out" in text

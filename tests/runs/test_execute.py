@@ -26,6 +26,7 @@ from shasam.errors import (
     TrainingError,
 )
 from shasam.metrics import evaluate
+from shasam.report import write_model_card, write_report
 from shasam.runs.directory import RunDirectory
 from shasam.runs.execute import execute
 from shasam.runs.load import load
@@ -92,6 +93,14 @@ def test_provenance_says_what_was_done(finished):
     assert provenance["images_seen"] == 6 * 48 and provenance["test_opened"] == 1
     assert provenance["manifest_sha256"] == TinyData().manifest.sha256
     assert {"shasam", "torch", "numpy"} <= set(provenance["versions"])
+
+
+def test_two_runs_of_one_specification_have_pages_of_the_same_bytes(finished, tmp_path):
+    again = execute(spec_of("supcon"), tmp_path / "later", runtime=QUIET, data=TinyData())
+    pages = [write_report([run.path], run.path / "report.html") for run in (finished, again)]
+    assert pages[0] != pages[1] and pages[0].read_bytes() == pages[1].read_bytes()
+    cards = [write_model_card(run.path) for run in (finished, again)]
+    assert cards[0].read_bytes() == cards[1].read_bytes()
 
 
 def test_a_finished_run_is_not_trained_again(finished, monkeypatch):

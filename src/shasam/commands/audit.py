@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
+
+from shasam.errors import SpecError
+
+if TYPE_CHECKING:
+    from shasam.report.columns import Columns
+    from shasam.report.paired import Drawn
 
 
 def audit(
@@ -25,7 +30,9 @@ def audit(
     html: Path | None = None,
     figures: Path | None = None,
     fail_over: Annotated[list[str] | None, Parameter(negative=())] = None,
-    strata: str = "cell",
+    junit: Path | None = None,
+    summary: Path | None = None,
+    strata: Literal["cell", "group", "none"] = "cell",
     draws: int = 2000,
     seed: int = 0,
     level: float = 0.95,
@@ -64,6 +71,10 @@ def audit(
     fail_over
         METRIC=LIMIT: exit with 1 if the value is above it (below it, for accuracies) or undefined;
         METRIC.low=LIMIT uses an end of the interval.
+    junit
+        Write the limits as JUnit XML, a test case each.
+    summary
+        Add a Markdown summary to this file, such as "$GITHUB_STEP_SUMMARY".
     strata
         What a resampled test set keeps: the size of every cell, of every group, or none.
     draws
@@ -74,12 +85,17 @@ def audit(
         Level of the intervals.
     """
     from shasam.output.terminal import Screen, complain, say
+    from shasam.report import write_audit, write_audit_figures
     from shasam.report.auditing import limits_of, subjects_of, write_json
+    from shasam.report.checks import add_summary, write_junit
     from shasam.report.columns import Columns
+    from shasam.report.paired import Drawn, pairings
     from shasam.report.predictions import read_predictions
-    from shasam.report.printed import print_subject
+    from shasam.report.printed import print_pairing, print_subject
 
     limits = limits_of(fail_over or [])
+    if junit is not None and not limits:
+        raise SpecError("--junit reports limits; give one with --fail-over, such as eo_mean=0.05")
     columns = Columns(
         label,
         prediction,
@@ -99,22 +115,34 @@ def audit(
         subjects_of(p, draws=draws, seed=seed, level=level, strata=strata) for p in predicted
     ]
     screen = Screen()
-    for of_file in subjects:
-        for subject in of_file:
-            print_subject(subject, screen)
+    flat = [subject for of_file in subjects for subject in of_file]
+    for subject in flat:
+        print_subject(subject, screen)
+    drawn = Drawn(draws, seed, level, strata)
+    pairs = pairings(subjects, drawn)
+    for pair in pairs:
+        print_pairing(pair, screen)
     if json is not None:
-        write_json(json, subjects, draws=draws, seed=seed, level=level, strata=strata)
+        write_json(
+            json, subjects, draws=draws, seed=seed, level=level, strata=strata, pairings=pairs
+        )
         say(f"numbers: {json}")
     if html is not None:
-        from shasam.report import write_audit
-
-        write_audit(predicted, subjects, html, _command(files, columns), figures)
-        say(f"page: {html}")
-    broken = [b for limit in limits for of in subjects for s in of if (b := limit.broken(s))]
+        command = _command(files, columns, drawn)
+        say(f"page: {write_audit(subjects, pairs, html, command)}")
+    if figures is not None:
+        write_audit_figures(subjects, pairs, figures)
+        say(f"figures: {figures}")
+    if junit is not None:
+        write_junit(junit, flat, limits)
+        say(f"checks: {junit}")
+    if summary is not None:
+        add_summary(summary, flat, limits, pairs)
+    broken = [line for limit in limits for s in flat if (line := limit.broken(s))]
     for line in broken:
         complain(line)
     if broken:
-        sys.exit(1)
+        raise SystemExit(1)
 
 
 def _distinct(files: list[Path]) -> list[str]:
@@ -124,14 +152,18 @@ def _distinct(files: list[Path]) -> list[str]:
     return [s if stems.count(s) == 1 else f"{s} ({i + 1})" for i, s in enumerate(stems)]
 
 
-def _command(files: list[Path], columns: object) -> str:
+def _command(files: list[Path], columns: Columns, drawn: Drawn) -> str:
     """The command line that gives the same page again, without the folders it was made in."""
     import shlex
+    from dataclasses import fields
 
     words = ["shasam", "audit", *(f.name for f in files)]
-    for flag in ("label", "prediction", "scores", "sensitive", "threshold", "positive", "classes"):
-        value = getattr(columns, flag)
-        for item in value if isinstance(value, tuple) else (value,):
-            if item is not None:
-                words += [f"--{'score' if flag == 'scores' else flag}", str(item)]
+    for given in (columns, drawn):
+        for field in fields(given):
+            value = getattr(given, field.name)
+            if value == field.default:
+                continue
+            flag = "--score" if field.name == "scores" else f"--{field.name}"
+            for item in value if isinstance(value, tuple) else (value,):
+                words += [flag, str(item)]
     return " ".join(shlex.quote(w) for w in words)

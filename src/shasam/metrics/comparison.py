@@ -19,6 +19,7 @@ from shasam.metrics.counts import Counts
 from shasam.metrics.evaluation import positive_of
 from shasam.metrics.labels import encode
 from shasam.metrics.memory import check_comparison
+from shasam.metrics.resampling import STRATA
 from shasam.metrics.scores import OfScores, OfScoresByGroup
 from shasam.metrics.statistic import Pair
 
@@ -52,10 +53,12 @@ def compare(
     draws: int = 2000,
     seed: int = 0,
     level: float = 0.95,
+    strata: str = "cell",
 ) -> dict[str, Comparison]:
     """a - b for every metric of counts; rows of both models are the same, in one order.
 
-    The interval resamples joint answers within each (class, group) cell. The p is a permutation
+    The interval resamples joint answers; ``strata`` says whose sizes are kept, as in ``evaluate``
+    (``cell``: each (class, group), ``group``, or ``none``). The p is a permutation
     test: if the models are equally good, it does not matter whose answer is whose, so the two
     answers to each row are swapped by a fair coin.
     """
@@ -74,7 +77,7 @@ def compare(
     counts = Counts(n_CABG.sum(2), class_names, group_names)
     positive = positive_of(counts, positive)
     rng = np.random.default_rng(seed)
-    drawn, expected = _resample(n_CABG, draws, rng)
+    drawn, expected = _resample(n_CABG, draws, rng, strata)
     swapped = _swap(n_CABG, draws, rng)
     pair = Pair(_both(n_CABG), _both(drawn), _both(expected), positive)
     out: dict[str, Comparison] = {}
@@ -104,16 +107,20 @@ def _both(n_CABG: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _resample(
-    n_CABG: np.ndarray, draws: int, rng: np.random.Generator
+    n_CABG: np.ndarray, draws: int, rng: np.random.Generator, strata: str
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Dirichlet shares of joint answers within each cell (draws, C, A, B, G), and their mean."""
+    """Dirichlet shares of joint answers within each stratum (draws, C, A, B, G), and their mean."""
+    if strata not in STRATA:
+        raise InputError(f"strata {strata!r} is not known; there are: {', '.join(STRATA)}")
+    axes = {"cell": (1, 2), "group": (0, 1, 2), "none": (0, 1, 2, 3)}[strata]
+    size = n_CABG.sum(axes, keepdims=True)
     answers = n_CABG.shape[1] * n_CABG.shape[2]
     occupied = n_CABG.sum((1, 2), keepdims=True)
     alpha = np.where(occupied > 0, n_CABG + 1.0 / answers, 0.0)
     weight = rng.standard_gamma(np.broadcast_to(alpha, (draws, *alpha.shape)))
-    whole = weight.sum((2, 3), keepdims=True)
+    whole = weight.sum(tuple(axis + 1 for axis in axes), keepdims=True)
     share = weight / np.where(whole > 0, whole, 1.0)
-    return share * occupied, alpha / np.maximum(alpha.sum((1, 2), keepdims=True), 1e-300) * occupied
+    return share * size, alpha / np.maximum(alpha.sum(axes, keepdims=True), 1e-300) * size
 
 
 def _swap(n_CABG: np.ndarray, draws: int, rng: np.random.Generator) -> np.ndarray:

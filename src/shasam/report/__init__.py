@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from shasam.report.model_card import model_card, write_model_card
-from shasam.report.page import write_audit, write_report
+from shasam.report.page import write_audit, write_audit_figures, write_report
 from shasam.report.run import Run
 from shasam.report.subject import Subject
 from shasam.report.tables import rows_of, table
@@ -15,6 +15,7 @@ __all__ = [
     "rows_of",
     "table",
     "write_audit",
+    "write_audit_figures",
     "write_model_card",
     "write_report",
 ]

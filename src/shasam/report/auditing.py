@@ -12,6 +12,7 @@ from shasam.files import write_atomic
 from shasam.metrics import as_json, catalogue
 from shasam.metrics.memory import affordable_draws
 from shasam.output.terminal import complain
+from shasam.report.paired import Pairing
 from shasam.report.predictions import Predicted
 from shasam.report.subject import Subject
 
@@ -23,6 +24,12 @@ class Limit:
     metric: str
     end: str  # value, low or high
     bound: float
+
+    @property
+    def words(self) -> str:
+        """As it is written."""
+        end = "" if self.end == "value" else f".{self.end}"
+        return f"{self.metric}{end}={self.bound:g}"
 
     def broken(self, subject: Subject) -> str | None:
         """A sentence where the limit is broken; an undefined metric cannot pass."""
@@ -123,6 +130,7 @@ def write_json(
     seed: int,
     level: float,
     strata: str,
+    pairings: Sequence[Pairing] = (),
 ) -> None:
     """All numbers of an audit, and how the intervals were made."""
     content = {
@@ -145,5 +153,6 @@ def write_json(
             for of_file in subjects
             for s in of_file
         ],
+        "comparisons": [p.as_dict() for p in pairings],
     }
     write_atomic(path, json.dumps(content, indent=1, allow_nan=False) + "\n")

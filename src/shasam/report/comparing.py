@@ -4,20 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from shasam.errors import InputError, MemoryLimitError
 from shasam.metrics import (
-    Comparison,
     Counts,
     Estimate,
     Spread,
     catalogue,
-    compare,
     compare_seeds,
     evaluate_counts,
     over_seeds,
@@ -26,30 +20,14 @@ from shasam.metrics import (
 from shasam.report import figures
 from shasam.report.before_after import before_after, gaps
 from shasam.report.figures import Point
+from shasam.report.paired import Drawn, Entry, Pairing, audited, baseline_of, is_plain, pairing
 from shasam.report.published import Published, published
 from shasam.report.run import Run
 from shasam.report.subject import Subject
 from shasam.report.words import comparison_line, interval, joined, percent
 
-BASELINE = "ce"
 _COLUMNS = catalogue.SHOWN["run"]
 _HEADLINE = catalogue.SHOWN["headline"]
-
-
-@dataclass(frozen=True)
-class Entry:
-    """One run or one audited file in a setting."""
-
-    name: str
-    method: str
-    seed: int | None
-    estimates: dict[str, Estimate]
-    label: np.ndarray
-    prediction: np.ndarray
-    group: np.ndarray
-    classes: tuple[str, ...]
-    groups: tuple[str, ...]
-    ids: np.ndarray | None
 
 
 def entry_of(run: Run, draws: int, seed: int, subject: Subject | None = None) -> Entry:
@@ -72,43 +50,29 @@ def settings_of(
     blocks: dict[str, list[Run]] = {}
     for run in runs:
         blocks.setdefault(run.setting, []).append(run)
-    return [
-        _setting(
-            f"setting-{i}",
-            name,
-            [entry_of(r, draws, seed, known.get(r.path)) for r in members],
-            published(members[0].protocol),
-            draws,
-            seed,
-            "images",
-        )
-        for i, (name, members) in enumerate(blocks.items())
-    ]
+    out = []
+    for i, (name, members) in enumerate(blocks.items()):
+        entries = [entry_of(r, draws, seed, known.get(r.path)) for r in members]
+        printed = published(members[0].protocol)
+        against = _against(entries, Drawn(draws, seed))
+        out.append(_setting(f"setting-{i}", name, entries, printed, "images", against))
+    return out
 
 
-def audit_settings(subjects: Sequence[Sequence[Subject]]) -> list[dict[str, Any]]:
+def audit_settings(
+    subjects: Sequence[Sequence[Subject]], pairs: Sequence[Pairing]
+) -> list[dict[str, Any]]:
     """The blocks of an audit: one for each sensitive attribute, the files side by side."""
     blocks: dict[str, list[Entry]] = {}
     for of_file in subjects:
         for s in of_file:
-            blocks.setdefault(s.attribute, []).append(
-                Entry(
-                    s.name,
-                    s.name,
-                    None,
-                    s.estimates,
-                    s.label,
-                    s.prediction,
-                    s.group,
-                    s.counts.classes,
-                    s.counts.groups,
-                    s.ids,
-                )
-            )
-    return [
-        _setting(f"setting-{i}", f"by {name}", entries, [], 2000, 0, "rows")
-        for i, (name, entries) in enumerate(blocks.items())
-    ]
+            blocks.setdefault(s.attribute, []).append(audited(s))
+    out = []
+    for i, (name, entries) in enumerate(blocks.items()):
+        own = [p for p in pairs if p.attribute == name]
+        against = (own[0].b, [p.line for p in own]) if own else ("", [])
+        out.append(_setting(f"setting-{i}", f"by {name}", entries, [], "rows", against))
+    return out
 
 
 def _recorded(run: Run, counts: Counts) -> dict[str, Estimate] | None:
@@ -131,9 +95,8 @@ def _setting(
     name: str,
     entries: Sequence[Entry],
     printed: Sequence[Published],
-    draws: int,
-    seed: int,
     unit: str,
+    compared: tuple[str, list[str]],
 ) -> dict[str, Any]:
     methods = list(dict.fromkeys(e.method for e in entries))
     by_method = {m: [e for e in entries if e.method == m] for m in methods}
@@ -173,8 +136,8 @@ def _setting(
                 published=True,
             )
         )
-    baseline, against = _against(by_method, draws, seed)
-    told = before_after(baseline, by_method) if _is_plain(baseline) else []
+    baseline, against = compared
+    told = before_after(baseline, by_method) if is_plain(baseline) else []
     return {
         "id": key,
         "name": name,
@@ -241,30 +204,23 @@ def _letters(name: str) -> str:
     return "".join(c for c in name.lower().replace("+", "plus") if c.isalnum())
 
 
-def _against(by_method: dict[str, list[Entry]], draws: int, seed: int) -> tuple[str, list[str]]:
+def _against(entries: Sequence[Entry], drawn: Drawn) -> tuple[str, list[str]]:
     """Each method against cross-entropy (or the first), on the same images."""
-    names = list(by_method)
-    if len(names) < 2:
+    by_method: dict[str, list[Entry]] = {}
+    for entry in entries:
+        by_method.setdefault(entry.method, []).append(entry)
+    if len(by_method) < 2:
         return "", []
-    base = min(filter(_is_plain, names), default=names[0])
-    lines = []
-    for name in names:
-        if name == base:
-            continue
-        line = _paired(name, by_method[name], base, by_method[base], draws, seed)
-        if line:
-            lines.append(line)
-    return base, lines
+    base = baseline_of(list(by_method))
+    return base, [
+        _paired(name, members, base, by_method[base], drawn)
+        for name, members in by_method.items()
+        if name != base
+    ]
 
 
-def _is_plain(method: str) -> bool:
-    """Whether it is cross-entropy, the method that does nothing about the groups."""
-    return method.split(" (")[0].lower() in (BASELINE, "cross-entropy")
-
-
-def _paired(
-    a: str, of_a: list[Entry], b: str, of_b: list[Entry], draws: int, seed: int
-) -> str | None:
+def _paired(a: str, of_a: list[Entry], b: str, of_b: list[Entry], drawn: Drawn) -> str:
+    """Over seeds where there are three in common, else over the rows of one run each."""
     seeds_b = {e.seed: e for e in of_b}
     pairs = [(e, seeds_b[e.seed]) for e in of_a if e.seed in seeds_b]
     if len(pairs) >= 3:
@@ -274,42 +230,11 @@ def _paired(
         }
         return comparison_line(a, b, found)[:-1] + f" (paired over {len(pairs)} seeds)."
     for x, y in pairs or [(of_a[0], of_b[0])]:
-        try:
-            found_images = _images(x, y, draws, seed)
-        except MemoryLimitError as error:
-            return f"{a} against {b}: not compared. {error}."
-        if found_images is not None:
+        made = pairing(x, y, "", drawn)
+        if made.found is not None:
             seeded = " One run each: other seeds may differ." if x.seed is not None else ""
-            return comparison_line(x.name, y.name, found_images) + seeded
-    return f"{a} against {b}: their test images are not the same, so they are not paired."
-
-
-def _images(x: Entry, y: Entry, draws: int, seed: int) -> dict[str, Comparison] | None:
-    if x.classes != y.classes or x.groups != y.groups or len(x.label) != len(y.label):
-        return None
-    order: Any = slice(None)
-    other: Any = slice(None)
-    if x.ids is not None and y.ids is not None:
-        order_x, order_y = np.argsort(x.ids, kind="stable"), np.argsort(y.ids, kind="stable")
-        if not (x.ids[order_x] == y.ids[order_y]).all():
-            return None
-        order, other = order_x, order_y
-    t, s = x.label[order], x.group[order]
-    if not ((t == y.label[other]).all() and (s == y.group[other]).all()):
-        return None
-    try:
-        return compare(
-            t,
-            x.prediction[order],
-            y.prediction[other],
-            s,
-            classes=x.classes,
-            groups=x.groups,
-            draws=draws,
-            seed=seed,
-        )
-    except InputError:
-        return None
+            return made.line + seeded
+    return made.line
 
 
 def _verdict(name: str, by_method: dict[str, list[Entry]], against: list[str]) -> list[str]:

@@ -236,40 +236,11 @@ def _mining(run: Run, subject: Subject, budget: Budget) -> dict[str, Any] | None
     if not run.mining:
         return None
     classes, groups = subject.counts.classes, subject.counts.groups
-    dropped = 0
-    iterations: list[dict[str, Any]] = []
-    for found in run.mining:
-        step, target, group = (_integer(found.get(k)) for k in ("step", "target", "sensitive"))
-        sides = []
-        for side in (_SETS, _RANDOM):
-            sets = []
-            for key, title, says in side:
-                items = []
-                given = found["sets"].get(key)
-                raw = [i for i in given if isinstance(i, dict)] if isinstance(given, list) else []
-                for item in raw:
-                    shown, lost = _item(item, budget)
-                    dropped += lost
-                    items.append(shown)
-                if items:
-                    near = [x for i in raw if (x := finite(i.get("similarity"))) is not None]
-                    mean = f", mean cosine {np.mean(near):.2f}" if near else ""
-                    if side is _SETS and all(i.get("gain") is None for i in raw):
-                        title = title.removeprefix("Hard ").capitalize()
-                        mean += ", drawn at random by this method"
-                    sets.append({"title": title, "says": says + mean, "items": items})
-            if sets:
-                sides.append({"sets": sets})
-        iterations.append(
-            {
-                "step": step,
-                "target": target,
-                "group": group,
-                "target_name": classes[target] if 0 <= target < len(classes) else target,
-                "group_name": groups[group] if 0 <= group < len(groups) else group,
-                "sides": sides,
-            }
-        )
+    # the step that the page opens with, the last one, takes its pictures from the budget first
+    places = sorted(range(len(run.mining)), key=lambda i: -_integer(run.mining[i].get("step")))
+    shown = {i: _iteration(run.mining[i], classes, groups, budget) for i in places}
+    iterations = [shown[i][0] for i in range(len(run.mining))]
+    dropped = sum(lost for _, lost in shown.values())
     left_out = (
         f"{count(dropped)} thumbnails were left out to keep the page small." if dropped else ""
     )
@@ -280,6 +251,43 @@ def _mining(run: Run, subject: Subject, budget: Budget) -> dict[str, Any] | None
         "groups": _options(iterations, "group"),
         "left_out": left_out,
     }
+
+
+def _iteration(
+    found: dict[str, Any], classes: Sequence[str], groups: Sequence[str], budget: Budget
+) -> tuple[dict[str, Any], int]:
+    """The mined sets of one step beside random ones, and how many pictures did not fit."""
+    step, target, group = (_integer(found.get(k)) for k in ("step", "target", "sensitive"))
+    sides, dropped = [], 0
+    for side in (_SETS, _RANDOM):
+        sets = []
+        for key, title, says in side:
+            given = found["sets"].get(key)
+            raw = [i for i in given if isinstance(i, dict)] if isinstance(given, list) else []
+            items = []
+            for item in raw:
+                shown, lost = _item(item, budget)
+                dropped += lost
+                items.append(shown)
+            if not items:
+                continue
+            near = [x for i in raw if (x := finite(i.get("similarity"))) is not None]
+            mean = f", mean cosine {np.mean(near):.2f}" if near else ""
+            if side is _SETS and all(i.get("gain") is None for i in raw):
+                title = title.removeprefix("Hard ").capitalize()
+                mean += ", drawn at random by this method"
+            sets.append({"title": title, "says": says + mean, "items": items})
+        if sets:
+            sides.append({"sets": sets})
+    shown_step = {
+        "step": step,
+        "target": target,
+        "group": group,
+        "target_name": classes[target] if 0 <= target < len(classes) else target,
+        "group_name": groups[group] if 0 <= group < len(groups) else group,
+        "sides": sides,
+    }
+    return shown_step, dropped
 
 
 def _item(item: dict[str, Any], budget: Budget) -> tuple[dict[str, Any], int]:

@@ -20,7 +20,7 @@ from shasam.output.control import visible
 from shasam.report import figures
 from shasam.report.comparing import audit_settings, settings_of
 from shasam.report.detail import Budget, detail, tiles
-from shasam.report.predictions import Predicted
+from shasam.report.paired import Pairing
 from shasam.report.run import Run, opened_runs
 from shasam.report.subject import Subject
 from shasam.report.svg import COLOURS, marker
@@ -111,11 +111,7 @@ def write_report(
 
 
 def write_audit(
-    predicted: Sequence[Predicted],
-    subjects: Sequence[Sequence[Subject]],
-    out: Path,
-    command: str,
-    figures_dir: Path | None = None,
+    subjects: Sequence[Sequence[Subject]], pairs: Sequence[Pairing], out: Path, command: str
 ) -> Path:
     """The page of an audit: files side by side, each through each sensitive attribute."""
     single = len(subjects) == 1 and len(subjects[0]) == 1
@@ -125,12 +121,10 @@ def write_audit(
         detail(s, None, f"d{i}", budget, brief=not single) | {"name": f"{s.name}, by {s.attribute}"}
         for i, s in enumerate(flat[:MOST_DETAILS])
     ]
-    names = [p.name for p in predicted]
+    names = [of_file[0].name for of_file in subjects]
     left = len(flat) - len(details)
     first = flat[0]
-    settings = audit_settings(subjects)
-    if single:  # a plane with one point tells nothing
-        settings = []
+    settings = _audit_settings(subjects, pairs)
     context: dict[str, Any] = {
         "single": single,
         "title": f"Audit of {joined(names[:4])}",
@@ -148,9 +142,22 @@ def write_audit(
     }
     out = Path(out)
     write_atomic(out, render(context))
-    if figures_dir is not None:
-        _save_figures(figures_dir, settings, flat)
     return out
+
+
+def write_audit_figures(
+    subjects: Sequence[Sequence[Subject]], pairs: Sequence[Pairing], folder: Path
+) -> None:
+    """The figures of an audit as SVG files."""
+    flat = [s for of_file in subjects for s in of_file]
+    _save_figures(folder, _audit_settings(subjects, pairs), flat)
+
+
+def _audit_settings(
+    subjects: Sequence[Sequence[Subject]], pairs: Sequence[Pairing]
+) -> list[dict[str, Any]]:
+    alone = len(subjects) == 1 and len(subjects[0]) == 1  # a plane with one point tells nothing
+    return [] if alone else audit_settings(subjects, pairs)
 
 
 def render(context: dict[str, Any]) -> str:

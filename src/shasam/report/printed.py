@@ -7,6 +7,7 @@ from rich.table import Table
 
 from shasam.metrics import Estimate, catalogue
 from shasam.output.terminal import Screen
+from shasam.report.paired import Pairing
 from shasam.report.subject import Subject
 from shasam.report.words import count, percent, verdict
 
@@ -21,6 +22,32 @@ def print_subject(subject: Subject, screen: Screen) -> None:
         screen.print(line)
     screen.print(_cells(subject))
     screen.print(_metrics(subject, screen.width >= WIDE))
+
+
+def print_pairing(pair: Pairing, screen: Screen) -> None:
+    """Two files on the same rows: the sentence, and every metric's difference."""
+    screen.print()
+    screen.print(f"{pair.a} against {pair.b}, by {pair.attribute}", style="bold")
+    screen.print(pair.line)
+    if pair.found is None:
+        return
+    title = f"{pair.a} minus {pair.b}, in points"
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
+    table.add_column("metric", overflow="fold", min_width=_longest())
+    for name in ("difference", "interval", "p"):
+        table.add_column(name, justify="right")
+    for key, c in pair.found.items():
+        if c.reason:
+            table.add_row(key, "–", c.reason, "")
+            continue
+        span = f"{percent(c.low, 2)} – {percent(c.high, 2)}"
+        table.add_row(key, percent(c.difference, 2), span, f"{c.p:.3f}")
+    screen.print(table)
+
+
+def _longest() -> int:
+    """Letters of the longest metric, and its arrow."""
+    return max(map(len, catalogue.metrics())) + 2
 
 
 def _cells(subject: Subject) -> Table:
@@ -38,8 +65,7 @@ def _cells(subject: Subject) -> Table:
 def _metrics(subject: Subject, wide: bool) -> Table:
     """The name of a metric is what --fail-over takes, so it is folded rather than cut off."""
     table = Table(title="Metrics, in % and points", title_justify="left", box=box.SIMPLE_HEAD)
-    longest = max(map(len, catalogue.metrics())) + 2
-    table.add_column("metric", overflow="fold", min_width=longest)
+    table.add_column("metric", overflow="fold", min_width=_longest())
     if wide:
         table.add_column("", overflow="fold")
     for name in ("value", f"{100 * subject.level:g} % interval", "support"):

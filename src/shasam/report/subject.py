@@ -33,6 +33,7 @@ class Subject:
     strata: str = "cell"  # whose sizes resampling keeps
     draws: int = 2000
     unit: str = "images"  # what a row is
+    positive: int | None = None  # the favourable class
 
     @classmethod
     def of(
@@ -94,6 +95,7 @@ class Subject:
             strata,
             draws,
             unit,
+            positive,
         )
 
     @property

@@ -48,5 +48,5 @@ def _thumb(image_u8: torch.Tensor) -> str:
     picture = Image.fromarray(image_u8.permute(1, 2, 0).contiguous().numpy())
     picture.thumbnail((_SIDE, _SIDE))
     buffer = io.BytesIO()
-    picture.save(buffer, format="PNG")
-    return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode()
+    picture.save(buffer, format="JPEG", quality=80)
+    return "data:image/jpeg;base64," + base64.b64encode(buffer.getvalue()).decode()

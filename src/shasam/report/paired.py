@@ -1,0 +1,150 @@
+"""Two models on the same rows: matched, compared, and put in a sentence, a table row or JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from shasam.errors import InputError, MemoryLimitError
+from shasam.metrics import Comparison, Estimate, compare
+from shasam.report.subject import Subject
+from shasam.report.words import comparison_line
+
+BASELINE = "ce"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One run or one audited file in a setting."""
+
+    name: str
+    method: str
+    seed: int | None
+    estimates: dict[str, Estimate]
+    label: np.ndarray
+    prediction: np.ndarray
+    group: np.ndarray
+    classes: tuple[str, ...]
+    groups: tuple[str, ...]
+    ids: np.ndarray | None
+    positive: int | None = None
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """How the intervals of a comparison are made."""
+
+    draws: int = 2000
+    seed: int = 0
+    level: float = 0.95
+    strata: str = "cell"
+
+
+@dataclass(frozen=True)
+class Pairing:
+    """What was found for a - b through one attribute, or why nothing was."""
+
+    a: str
+    b: str
+    attribute: str
+    found: dict[str, Comparison] | None
+    reason: str = ""
+
+    @property
+    def line(self) -> str:
+        """One sentence."""
+        if self.found is None:
+            return f"{self.a} against {self.b}: not compared, because {self.reason}."
+        return comparison_line(self.a, self.b, self.found)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain JSON."""
+        found = None if self.found is None else {k: c.as_dict() for k, c in self.found.items()}
+        return {
+            "model": self.a,
+            "against": self.b,
+            "attribute": self.attribute,
+            "differences": found,
+            "reason": self.reason or None,
+        }
+
+
+def is_plain(method: str) -> bool:
+    """Whether it is cross-entropy, the method that does nothing about the groups."""
+    return method.split(" (")[0].lower() in (BASELINE, "cross-entropy")
+
+
+def baseline_of(names: Sequence[str]) -> str:
+    """What others are compared with: cross-entropy where it is there, else the first."""
+    return min(filter(is_plain, names), default=names[0])
+
+
+def audited(subject: Subject) -> Entry:
+    """A file of an audit, through one attribute."""
+    s, counts = subject, subject.counts
+    return Entry(
+        s.name, s.name, None, s.estimates, s.label, s.prediction, s.group,
+        counts.classes, counts.groups, s.ids, s.positive,
+    )  # fmt: skip
+
+
+def pairings(subjects: Sequence[Sequence[Subject]], drawn: Drawn) -> list[Pairing]:
+    """Each file of an audit against the first, through each attribute."""
+    by_attribute: dict[str, list[Entry]] = {}
+    for of_file in subjects:
+        for subject in of_file:
+            by_attribute.setdefault(subject.attribute, []).append(audited(subject))
+    out = []
+    for attribute, entries in by_attribute.items():
+        base = baseline_of([e.name for e in entries])
+        other = next(e for e in entries if e.name == base)
+        out += [pairing(e, other, attribute, drawn) for e in entries if e.name != base]
+    return out
+
+
+def pairing(x: Entry, y: Entry, attribute: str, drawn: Drawn) -> Pairing:
+    """Both on the same rows, matched by id where there is one."""
+    order_x, order_y, reason = _matched(x, y)
+    if reason:
+        return Pairing(x.name, y.name, attribute, None, reason)
+    try:
+        found = compare(
+            x.label[order_x],
+            x.prediction[order_x],
+            y.prediction[order_y],
+            x.group[order_x],
+            classes=x.classes,
+            groups=x.groups,
+            positive=x.positive,
+            draws=drawn.draws,
+            seed=drawn.seed,
+            level=drawn.level,
+            strata=drawn.strata,
+        )
+    except (InputError, MemoryLimitError) as error:
+        return Pairing(x.name, y.name, attribute, None, str(error))
+    return Pairing(x.name, y.name, attribute, found)
+
+
+def _matched(x: Entry, y: Entry) -> tuple[Any, Any, str]:
+    """Orders in which the rows of both are the same, or the reason why there are none."""
+    everything = slice(None)
+    if x.classes != y.classes or x.groups != y.groups:
+        return everything, everything, "their classes or groups are not the same"
+    if len(x.label) != len(y.label):
+        numbers = f"{len(x.label):,} and {len(y.label):,}"
+        return everything, everything, f"their test rows are not the same ({numbers})"
+    order_x: Any = everything
+    order_y: Any = everything
+    if x.ids is not None and y.ids is not None:
+        order_x, order_y = np.argsort(x.ids, kind="stable"), np.argsort(y.ids, kind="stable")
+        if not (x.ids[order_x] == y.ids[order_y]).all():
+            return everything, everything, "their ids are not the same"
+    same = (x.label[order_x] == y.label[order_y]) & (x.group[order_x] == y.group[order_y])
+    if not same.all():
+        differ = int((~same).sum())
+        return everything, everything, f"labels or groups differ in {differ:,} of their rows"
+    return order_x, order_y, ""
