@@ -119,9 +119,7 @@ class Model:
 def load(run: str | Path | RunDirectory, device: str = "cpu") -> Model:
     """The trained model of a run directory, in the precision it was trained in.
 
-    >>> model = load("runs/ce-0123456789ab")  # doctest: +SKIP
-    >>> model.predict(["face.jpg"]).labels  # doctest: +SKIP
-    ['female']
+    ``shasam.train`` has an example.
     """
     run = run.path if isinstance(run, RunDirectory) else run
     directory = RunDirectory.existing(run)

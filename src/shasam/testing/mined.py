@@ -19,6 +19,7 @@ from torch import Tensor
 from shasam.errors import ContractError
 from shasam.methods.base import Method, Stage
 from shasam.mining import Mined, Miner, RandomMiner
+from shasam.mining.bank import Refresh
 from shasam.sampling import Draw, MinedPlan
 from shasam.testing.lab import Lab
 
@@ -86,8 +87,11 @@ def _walk(lab: Lab, stage: Stage, oracle: PickOracle | None) -> None:
     plan = lab.plan(method, stage, 16)
     plan.total_steps = STEPS
     spy = None
-    if isinstance(plan, MinedPlan) and not isinstance(plan.miner, RandomMiner):
-        plan.miner = spy = _Spy(plan.miner)
+    refresh: Refresh = "free"
+    if isinstance(plan, MinedPlan):
+        refresh = plan.config.refresh
+        if not isinstance(plan.miner, RandomMiner):
+            plan.miner = spy = _Spy(plan.miner)
     calls = 0
     for step in range(STEPS):
         encoder.enter(step)
@@ -95,12 +99,11 @@ def _walk(lab: Lab, stage: Stage, oracle: PickOracle | None) -> None:
         _labels(lab, drawn)
         while isinstance(plan, MinedPlan) and spy is not None and spy.calls:
             z_A, z_P, z_N, mined = spy.calls.pop()
-            _picked(lab, plan, encoder, drawn, (z_A, z_P, z_N), mined)
+            _picked(lab, refresh, encoder, drawn, (z_A, z_P, z_N), mined)
             if oracle is not None:
                 oracle(method, z_A, z_P, z_N, mined)
             calls += 1
-        live = isinstance(plan, MinedPlan) and plan.config.refresh == "live"
-        if live:  # nothing that a training step has left may be used
+        if refresh == "live":  # nothing that a training step has left may be used
             plan.observe(drawn.rows_B, F.normalize(encoder.base_ND[drawn.rows_B], dim=1))
         else:
             plan.observe(drawn.rows_B, encoder.views(drawn.rows_B, stage.views))
@@ -127,7 +130,7 @@ def _labels(lab: Lab, drawn: Draw) -> None:
 
 def _picked(
     lab: Lab,
-    plan: MinedPlan,
+    refresh: Refresh,
     encoder: Encoder,
     drawn: Draw,
     pools: tuple[Tensor, Tensor, Tensor],
@@ -139,7 +142,6 @@ def _picked(
         if z.requires_grad:
             raise ContractError(f"the embeddings of the {name} that it mines have a gradient")
         cosine, rows = (F.normalize(z, dim=1) @ encoder.last_ND.T).max(dim=1)
-        refresh = plan.config.refresh
         limit = 0 if refresh == "live" else refresh if isinstance(refresh, int) else STEPS
         if float(cosine.min()) < 1 - 1e-4 or int(encoder.made_N[rows].min()) < encoder.step - limit:
             raise ContractError(f"it mines {name} from embeddings older than refresh={refresh!r}")

@@ -1,0 +1,54 @@
+"""docs/promises.md: every test that it names exists, and no page is without a promise."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+from tests.docs.pages import PAGES, ROOT
+
+TABLE = (ROOT / "docs" / "promises.md").read_text(encoding="utf-8")
+ROWS = [
+    [cell.strip() for cell in line.strip("| ").split(" | ")]
+    for line in TABLE.splitlines()
+    if line.startswith("| ") and not line.startswith("| promise |")
+]
+
+
+def names_in(path: Path) -> set[str]:
+    """Names of the tests of a file, without importing it."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    return {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row[0][:60])
+def test_every_named_test_exists(row: list[str]) -> None:
+    assert len(row) == 3, "a row has a promise, its pages and its tests"
+    _, pages, tests = row
+    for page in pages.split(", "):
+        assert page in PAGES, f"there is no page {page}"
+    for test in tests.split(", "):
+        assert_there(test)
+
+
+def assert_there(test: str) -> None:
+    path, _, name = test.partition("::")
+    assert (ROOT / path).is_file(), f"there is no file {path}"
+    assert name in names_in(ROOT / path), f"there is no test {name} in {path}"
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_test_that_a_page_names_exists(page: str) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    for test in re.findall(r"tests/[\w/]+\.py::\w+", text):
+        assert_there(test)
+    for path in re.findall(r"`(tests/[\w/]+\.py)`", text):
+        assert (ROOT / path).is_file(), f"there is no file {path}"
+
+
+def test_no_page_is_left_out() -> None:
+    said = {page for _, pages, _ in ROWS for page in pages.split(", ")}
+    linked = {f"docs/{name}" for name in re.findall(r"\]\((\w+\.md)\)", TABLE)}
+    assert said | linked == set(PAGES)

@@ -1,0 +1,56 @@
+"""A scratch folder with everything that the pages speak of, small."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+from tests.data.test_sources import celeba, utkface
+
+
+def make_world(folder: Path) -> Path:
+    """``people.csv``, photos, small data sets, embeddings and predictions of any framework."""
+    rng = np.random.default_rng(0)
+    _people(folder, rng)
+    utkface(folder / "utkface", per_cell=60)
+    celeba(folder / "celeba", n=400)
+    for name in ("UTKFace", "faces"):
+        (folder / name).symlink_to(folder / "utkface")
+    labels = rng.integers(0, 2, (200, 2))
+    np.save(folder / "embeddings.npy", rng.normal(size=(200, 16)).astype(np.float32))
+    _table(folder / "labels.csv", ["t", "s"], labels.tolist())
+    _predictions(folder / "predictions.csv", rng)
+    return folder
+
+
+def _people(folder: Path, rng: np.random.Generator) -> None:
+    rows = []
+    for k in range(240):
+        name = f"{k // 2:03d}/{k % 2}.jpg"
+        smiling, age, gender = rng.integers(2), int(rng.integers(18, 70)), rng.integers(2)
+        rows.append([name, ("no", "yes")[smiling], age, f"p{k // 2}", ("f", "m")[gender]])
+        pixels = rng.integers(0, 256, (6, 6, 3), dtype=np.uint8)
+        for place in ("photos", "images"):
+            path = folder / place / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(pixels).resize((24, 24)).save(path, quality=90)
+    _table(folder / "people.csv", ["path", "smiling", "age", "person", "gender"], rows)
+    picture = Image.fromarray(rng.integers(0, 256, (24, 24, 3), dtype=np.uint8))
+    for name in ("new_photos/1.jpg", "new_photos/2.jpg", "folder/1.jpg", "one.jpg", "two.jpg"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        picture.save(folder / name)
+
+
+def _predictions(path: Path, rng: np.random.Generator) -> None:
+    """Columns under every name that docs/audit.md uses."""
+    y, sex = rng.integers(0, 2, 600), rng.integers(0, 2, 600)
+    guess = np.where(rng.random(600) < 0.8 + 0.05 * sex, y, 1 - y)
+    rows = [[a, b, ("f", "m")[c], a, b] for a, b, c in zip(y, guess, sex, strict=True)]
+    _table(path, ["y", "guess", "sex", "label", "prediction"], rows)
+
+
+def _table(path: Path, header: list[str], rows: list) -> None:
+    with path.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([header, *rows])
