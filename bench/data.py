@@ -27,7 +27,7 @@ from shasam.data import DataSpec, Store, make_source
 from shasam.data.faces import ATTRIBUTES, render
 from shasam.data.packing import pack
 from shasam.data.store import Shard, finish, shard_rows, write_shard
-from shasam.data.views import two_views
+from shasam.data.views import augmented_views
 from shasam.keyed import keys
 
 
@@ -105,7 +105,7 @@ def views() -> tuple[float, float]:
     torch.set_num_threads(1)
     images = torch.randint(0, 256, (128, 64, 64, 3), dtype=torch.uint8).permute(0, 3, 1, 2)
     rows = torch.arange(128)
-    return timed(lambda: two_views(images, rows, seed=0, epoch=0, size=64), 256)
+    return timed(lambda: augmented_views(images, rows, seed=0, draw=0, size=64), 256)
 
 
 def memory(kind: str) -> float:

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from lightning_fabric import Fabric
 
 from shasam.data.manifest import SCHEMA, Manifest
-from shasam.data.views import two_views
+from shasam.data.views import augmented_views
 from shasam.methods.ce import CE, CEConfig
 from shasam.models import ResNet18
 from shasam.spec.train import StageSpec, TrainSpec
@@ -89,7 +89,9 @@ def main() -> None:
         nonlocal count
         for _ in range(BLOCK):
             rows = rows_N[torch.randperm(len(rows_N))[:BATCH]]
-            images = two_views(data.images(rows), rows, seed=0, epoch=count, views=1, size=SIZE)
+            images = augmented_views(
+                data.images(rows), rows, seed=0, draw=count, views=1, size=SIZE
+            )
             images = images.contiguous(memory_format=torch.channels_last)
             loss = F.cross_entropy(bare.classifier(bare.encoder(images)), t_N[rows])
             optimizer.zero_grad(set_to_none=True)

@@ -1,4 +1,4 @@
-"""shasam: classifiers that do not read the sensitive attribute.
+"""shasam: classifiers whose decisions do not depend on a sensitive attribute, and audits of them.
 
 The public names are loaded when they are first used, so that ``import shasam`` stays cheap and
 ``shasam.metrics`` works without torch.
@@ -13,14 +13,41 @@ __version__ = "0.1.0"
 
 # public name -> module that defines it
 _PUBLIC = {
+    # set functions, their measures, and greedy maximisation
+    "FLCG": "shasam.submodular",
+    "FLQMI": "shasam.submodular",
     "FacilityLocation": "shasam.submodular",
     "GraphCut": "shasam.submodular",
     "LogDet": "shasam.submodular",
+    "LogDetCG": "shasam.submodular",
+    "LogDetMI": "shasam.submodular",
     "conditional_gain": "shasam.submodular",
     "conditional_mutual_information": "shasam.submodular",
-    "load": "shasam.runs.load",
     "maximize": "shasam.submodular",
     "mutual_information": "shasam.submodular",
+    # mining and its batches
+    "MinedPlan": "shasam.sampling",
+    "MiningConfig": "shasam.mining",
+    "RandomMiner": "shasam.mining",
+    "ShasamMiner": "shasam.mining",
+    # objectives
+    "flcmi": "shasam.losses",
+    "fscl": "shasam.losses",
+    "logdetcmi": "shasam.losses",
+    "supcon": "shasam.losses",
+    # metrics
+    "compare": "shasam.metrics",
+    "compare_seeds": "shasam.metrics",
+    "evaluate": "shasam.metrics",
+    # data, training, trained models
+    "DataSpec": "shasam.spec",
+    "Encoder": "shasam.models",
+    "Method": "shasam.methods",
+    "RunSpec": "shasam.spec",
+    "load": "shasam.runs.load",
+    "open_data": "shasam.data",
+    "register": "shasam.registry",
+    "resolve": "shasam.spec",
     "train": "shasam.runs.api",
 }
 

@@ -100,6 +100,30 @@ class Losses:
 
 
 @dataclass(frozen=True)
+class Head:
+    """A classifier on frozen features: which features, and how it weighs the cells.
+
+    ``sampling`` is None where the classifier sees the cells as the specification says, else the
+    other way, "natural" or "balanced".
+
+    >>> Head("encoder", "balanced").name, Head.named("projection")
+    ('encoder-balanced', Head(features='projection', sampling=None))
+    """
+
+    features: str
+    sampling: str | None = None
+
+    @property
+    def name(self) -> str:
+        return self.features if self.sampling is None else f"{self.features}-{self.sampling}"
+
+    @classmethod
+    def named(cls, name: str) -> Head:
+        features, _, sampling = name.partition("-")
+        return cls(features, sampling or None)
+
+
+@dataclass(frozen=True)
 class Predictions:
     """The unit of truth: every metric is computed from these, without torch."""
 

@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 
 from shasam.data import views
-from shasam.data.views import boxes, luma, plain, resize_weights, turn_hue, two_views
+from shasam.data.views import augmented_views, boxes, luma, plain, resize_weights, turn_hue
 from shasam.errors import InputError
 from shasam.keyed import keys_torch, uniform_torch
 
@@ -30,13 +30,15 @@ def draws(n: int) -> torch.Tensor:
 
 def test_a_view_does_not_depend_on_its_batch(pictures: torch.Tensor) -> None:
     rows = torch.arange(100, 124)
-    whole = two_views(pictures, rows, seed=1, epoch=2, size=32)
+    whole = augmented_views(pictures, rows, seed=1, draw=2, size=32)
     order = torch.randperm(24, generator=torch.Generator().manual_seed(5))
-    shuffled = two_views(pictures[order], rows[order], seed=1, epoch=2, size=32)
+    shuffled = augmented_views(pictures[order], rows[order], seed=1, draw=2, size=32)
     again = torch.cat([order, order + 24])
     assert torch.equal(whole[again], shuffled)
     for row in (0, 7, 23):
-        alone = two_views(pictures[row : row + 1], rows[row : row + 1], seed=1, epoch=2, size=32)
+        alone = augmented_views(
+            pictures[row : row + 1], rows[row : row + 1], seed=1, draw=2, size=32
+        )
         assert torch.equal(alone[0], whole[row]) and torch.equal(alone[1], whole[24 + row])
 
 
@@ -44,27 +46,27 @@ def test_a_view_does_not_depend_on_the_chunk(
     pictures: torch.Tensor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = torch.arange(24)
-    whole = two_views(pictures, rows, seed=1, epoch=0)
+    whole = augmented_views(pictures, rows, seed=1, draw=0)
     monkeypatch.setattr(views, "_CHUNK", 5 * 32 * 32)
-    assert torch.equal(two_views(pictures, rows, seed=1, epoch=0), whole)
+    assert torch.equal(augmented_views(pictures, rows, seed=1, draw=0), whole)
 
 
 def test_seed_epoch_row_and_view_each_change_it(pictures: torch.Tensor) -> None:
     one, rows = pictures[:1], torch.tensor([4])
-    base = two_views(one, rows, seed=0, epoch=0)
+    base = augmented_views(one, rows, seed=0, draw=0)
     assert not torch.equal(base[0], base[1])
     for changed in (
-        two_views(one, rows, seed=1, epoch=0),
-        two_views(one, rows, seed=0, epoch=1),
-        two_views(one, rows + 1, seed=0, epoch=0),
+        augmented_views(one, rows, seed=1, draw=0),
+        augmented_views(one, rows, seed=0, draw=1),
+        augmented_views(one, rows + 1, seed=0, draw=0),
     ):
         assert not torch.equal(base[0], changed[0])
 
 
 def test_views_of_one_image_stand_b_rows_apart(pictures: torch.Tensor) -> None:
     rows = torch.arange(24)
-    three = two_views(pictures, rows, seed=0, epoch=0, views=3, size=16)
-    two = two_views(pictures, rows, seed=0, epoch=0, views=2, size=16)
+    three = augmented_views(pictures, rows, seed=0, draw=0, views=3, size=16)
+    two = augmented_views(pictures, rows, seed=0, draw=0, views=2, size=16)
     assert three.shape == (72, 3, 16, 16)
     assert torch.equal(three[:48], two)
 
@@ -118,7 +120,7 @@ def test_shares_of_flips_grays_and_jitters(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(views, "SCALE", (1.0, 1.0))
     monkeypatch.setattr(views, "RATIO", (1.0, 1.0))
     n = 6000
-    out = two_views(picture.expand(n, 3, 16, 16), torch.arange(n), seed=0, epoch=0, views=1)
+    out = augmented_views(picture.expand(n, 3, 16, 16), torch.arange(n), seed=0, draw=0, views=1)
     out = (out + 1) / 2
     flipped = (out[..., 0].mean((1, 2)) > out[..., -1].mean((1, 2))).float().mean()
     gray = ((out[:, 0] - out[:, 2]).abs().amax((1, 2)) < 1e-4).float().mean()
@@ -176,6 +178,6 @@ def test_plain_maps_0_and_255_to_minus_one_and_one() -> None:
 
 def test_wrong_tensors_are_refused_with_a_sentence(pictures: torch.Tensor) -> None:
     with pytest.raises(InputError, match="uint8 images"):
-        two_views(pictures.float(), torch.arange(24), seed=0, epoch=0)
+        augmented_views(pictures.float(), torch.arange(24), seed=0, draw=0)
     with pytest.raises(InputError, match="one row each"):
-        two_views(pictures, torch.arange(3), seed=0, epoch=0)
+        augmented_views(pictures, torch.arange(3), seed=0, draw=0)

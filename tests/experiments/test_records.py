@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 
+from experiments import heads, paired, parts, table, tuned
 from shasam.errors import DataError
 from shasam.report import rows_of
-from shasam.report.tables import markdown
+from shasam.report.tables import as_markdown
 from shasam.runs.grid import expand_labelled
 from shasam.runs.records import by_label, keep, read_records, unpack
 
 ROOT = Path(__file__).parents[2]
 EXPERIMENTS = ROOT / "experiments"
-sys.path.insert(0, str(ROOT))  # the scripts of experiments/ are not part of the package
-
-from experiments import heads, paired, parts, table, tuned  # noqa: E402
-
 RESULTS = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
 TABLES = {
     "utkface": lambda: table.table(EXPERIMENTS / "utkface"),
@@ -50,7 +46,7 @@ def test_the_comparison_of_all_methods_comes_out_of_the_records(tmp_path):
     controls = {"balanced-hidden", "fdvae-off", "shasam-random"}
     shown = ["accuracy", "eo_mean", "balanced_accuracy"]
     shown += ["equal_opportunity", "demographic_parity", "worst_group_accuracy"]
-    made = markdown(rows_of([r for r in runs if r.parent.name not in controls], shown))
+    made = as_markdown(rows_of([r for r in runs if r.parent.name not in controls], shown))
     rows = [line.split(" | ", 1)[1] for line in made.splitlines() if " ± " in line and "|" in line]
     assert len([row for row in rows if row.endswith(" |")]) == 20
     for row in rows:

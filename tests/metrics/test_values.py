@@ -9,7 +9,7 @@ import sys
 
 import numpy as np
 import pytest
-from tables import exact, random_table
+from tests.metrics.tables import exact, random_table
 
 from shasam.errors import InputError
 from shasam.metrics import (

@@ -2,7 +2,7 @@
 
 RandomResizedCrop(scale 0.2-1, ratio 3/4-4/3), horizontal flip 0.5, ColorJitter(0.4, 0.4, 0.4, 0.1)
 with probability 0.8 in random order, grayscale 0.2, mean = std = 0.5 (Khosla et al., 2020, and
-their code). Every random number is keyed by (seed, epoch, row, view), so a view does not depend on
+their code). Every random number is keyed by (seed, draw, row, view), so a view does not depend on
 the batch it stands in. torchvision rounds to uint8 after each colour step; here it stays float.
 """
 
@@ -39,19 +39,22 @@ def plain(images_u8: Tensor) -> Tensor:
     return (images_u8.to(torch.float32) / 127.5 - 1.0).contiguous()
 
 
-def two_views(
+def augmented_views(
     images_u8: Tensor,
     rows: Tensor,
     *,
     seed: int,
-    epoch: int,
+    draw: int,
     views: int = 2,
     size: int | None = None,
 ) -> Tensor:
-    """Augmented views (V*B, 3, size, size) float; views of one image stand B rows apart."""
+    """Augmented views (V*B, 3, size, size) float; views of one image stand B rows apart.
+
+    ``draw`` counts how often views are made, such as the step: the same number, the same views.
+    """
     if images_u8.ndim != 4 or images_u8.shape[1] != 3 or images_u8.dtype != torch.uint8:
         raise InputError(
-            f"two_views needs uint8 images (B, 3, H, W), not {images_u8.dtype} "
+            f"augmented_views needs uint8 images (B, 3, H, W), not {images_u8.dtype} "
             f"{tuple(images_u8.shape)}"
         )
     if len(rows) != len(images_u8):
@@ -59,7 +62,7 @@ def two_views(
     device = images_u8.device
     size = size or images_u8.shape[-1]
     view_V1 = torch.arange(views, dtype=torch.int64, device=device)[:, None]
-    key_VB = keys_torch(seed, epoch, rows.to(device)[None, :], view_V1, device=device).reshape(-1)
+    key_VB = keys_torch(seed, draw, rows.to(device)[None, :], view_V1, device=device).reshape(-1)
     draws = uniform_torch(key_VB, _DRAWS)  # (V*B, draws)
     source = torch.arange(len(rows), device=device).repeat(views)
     chunk = max(4, _CHUNK // size**2) if device.type == "cpu" else max(1, len(source))

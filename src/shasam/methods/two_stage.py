@@ -23,7 +23,7 @@ from shasam.losses.unit import unit_length
 from shasam.methods.base import Method, MethodConfig, Stage
 from shasam.models import Classifier, Encoder, ProjectionHead
 from shasam.sampling import TrainingRows
-from shasam.types import Batch, Losses
+from shasam.types import Batch, Head, Losses
 
 
 class TwoStageConfig(MethodConfig):
@@ -55,11 +55,14 @@ class TwoStage(Method):
         )
         self.other = "natural" if config.stage2_sampling == "balanced" else "balanced"
         self.classifiers = nn.ModuleDict()
+        self.heads: list[Head] = []
         for kind, width in (("encoder", inside), ("projection", config.projection_dim)):
-            for name in (kind, f"{kind}-{self.other}"):
-                self.classifiers[name] = Classifier(
+            for head in (Head(kind), Head(kind, self.other)):
+                self.heads.append(head)
+                self.classifiers[head.name] = Classifier(
                     width, config.classifier_hidden, classes, standardise=True
                 )
+        self.heads.sort(key=lambda head: head.name != config.primary_features)
         # what a row of a cell weighs for the classifiers of the other way; set with the batch plan
         self.register_buffer("reweight_CG", torch.ones(classes, groups), persistent=False)
 
@@ -110,7 +113,8 @@ class TwoStage(Method):
         parts = {}
         for kind, scores in self.classify(features).items():
             loss_B = F.cross_entropy(scores, batch.t_VB, reduction="none")
-            parts[kind] = (loss_B * weight_B if "-" in kind else loss_B).mean()
+            weighed = Head.named(kind).sampling is not None
+            parts[kind] = (loss_B * weight_B if weighed else loss_B).mean()
         total = torch.stack(list(parts.values())).sum()
         yield "classifier", Losses(total, {kind: loss.detach() for kind, loss in parts.items()})
 
@@ -121,6 +125,4 @@ class TwoStage(Method):
         return {"encoder": h, "projection": z}
 
     def classify(self, features: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        first = self.config.primary_features
-        kinds = sorted(self.classifiers, key=lambda kind: kind != first)
-        return {kind: self.classifiers[kind](features[kind.split("-")[0]]) for kind in kinds}
+        return {h.name: self.classifiers[h.name](features[h.features]) for h in self.heads}

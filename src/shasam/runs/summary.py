@@ -9,6 +9,7 @@ from shasam.metrics import catalogue
 from shasam.output.terminal import Screen
 from shasam.runs.directory import RunDirectory
 from shasam.runs.machine import computed_with
+from shasam.types import Head
 
 
 def print_summary(run: RunDirectory, console: Screen) -> None:
@@ -23,7 +24,7 @@ def print_summary(run: RunDirectory, console: Screen) -> None:
     kinds = [k for k in metrics if k.startswith("test.")] or ["test"]
     for kind in kinds:
         name = kind.removeprefix("test.") if "." in kind else "encoder"
-        probe = metrics["probe"].get(name.split("-")[0])
+        probe = metrics["probe"].get(Head.named(name).features)
         cells = [_cell(metrics[kind].get(key), key != "worst_group_accuracy") for key in shown]
         cells.append(f"{100 * probe['accuracy']:.1f}" if probe else "-")
         own = " *" if len(kinds) > 1 and metrics[kind] == metrics["test"] else ""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -16,6 +16,7 @@ from shasam.methods.base import Method
 from shasam.training.prepare import prepare_images
 from shasam.types import Predictions
 
+K = TypeVar("K", bound=Hashable)  # name of a tensor
 BATCH = 256  # images that are scored together; docs/training.md says what another size changes
 
 
@@ -50,13 +51,13 @@ def evaluating(module: nn.Module) -> Iterator[None]:
 
 
 def on_images(
-    apply: Callable[[Tensor], dict[str, Tensor]],
+    apply: Callable[[Tensor], dict[K, Tensor]],
     method: Method,
     batches: Iterable[Tensor],
     fabric: Fabric,
-) -> dict[str, Tensor]:
+) -> dict[K, Tensor]:
     """``apply`` to batches of uint8 images: named float tensors (n, D) on the CPU."""
-    found: dict[str, list[Tensor]] = {}
+    found: dict[K, list[Tensor]] = {}
     with evaluating(method), fabric.autocast():
         for images_u8 in batches:
             for name, value in apply(prepare_images(images_u8, fabric.device)).items():
@@ -65,13 +66,13 @@ def on_images(
 
 
 def on_rows(
-    apply: Callable[[Tensor], dict[str, Tensor]],
+    apply: Callable[[Tensor], dict[K, Tensor]],
     method: Method,
     data: TrainingData,
     rows: Tensor,
     fabric: Fabric,
     batch_size: int = BATCH,
-) -> dict[str, Tensor]:
+) -> dict[K, Tensor]:
     """``apply`` to the images of ``rows``, in batches: named float tensors (n, D) on the CPU."""
     batches = (data.images(part) for part in rows.split(batch_size)) if len(rows) else ()
     return on_images(apply, method, batches, fabric)
@@ -101,13 +102,13 @@ def read_rows(
 ) -> tuple[dict[str, Tensor], dict[str, Predictions]]:
     """Features and predictions of rows, by kind, before ``method.decide``; the first is its own."""
 
-    def both(images: Tensor) -> dict[str, Tensor]:
+    def both(images: Tensor) -> dict[tuple[str, str], Tensor]:
         features = method.features(images)
-        scores = method.classify(features)
-        named = {f"scores {kind}": value for kind, value in scores.items()}
-        return {**{f"features {kind}": value for kind, value in features.items()}, **named}
+        named = {("features", kind): value for kind, value in features.items()}
+        named.update({("scores", k): v for k, v in method.classify(features).items()})
+        return named
 
     found = on_rows(both, method, data, rows, fabric)
-    features = {k.split()[1]: v for k, v in found.items() if k.startswith("features ")}
-    scores = {k.split()[1]: v for k, v in found.items() if k.startswith("scores ")}
+    features = {kind: value for (what, kind), value in found.items() if what == "features"}
+    scores = {kind: value for (what, kind), value in found.items() if what == "scores"}
     return features, {kind: to_predictions(v, data, rows) for kind, v in scores.items()}

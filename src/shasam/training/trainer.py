@@ -14,7 +14,7 @@ import torch
 from lightning_fabric import Fabric
 from torch import Tensor
 
-from shasam.data.views import two_views
+from shasam.data.views import augmented_views
 from shasam.errors import TrainingError
 from shasam.keyed import text_key
 from shasam.methods.base import Method, Stage
@@ -222,13 +222,12 @@ class Trainer:
             place = run.place_N[rows]
             features = {kind: z[place].to(device) for kind, z in run.features.items()}
         else:
-            # the step stands for the epoch in the key: an image that is drawn twice in an epoch
-            # gets new views each time
-            images = two_views(
+            # keyed by the step: an image that is drawn twice in an epoch gets new views each time
+            images = augmented_views(
                 self.data.images(rows).to(device),
                 rows,
                 seed=self._key(stage.name, "views"),
-                epoch=step,
+                draw=step,
                 views=stage.views,
                 size=self.image_size,
             ).contiguous(memory_format=torch.channels_last)
