@@ -70,7 +70,7 @@ dist: $(VENV)/.installed-release
 	$(BIN)/python -m build
 	$(BIN)/python -m twine check --strict dist/*
 
-test-reliability: $(VENV)/.installed-test
+test-reliability: $(VENV)/.installed-torch,jpeg,test
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m "slow or not slow" tests/reliability
 
 bench: $(VENV)/.installed-bench

@@ -107,9 +107,3 @@ def test_random_designs_with_cells_of_1_to_30_images_train_to_the_end(seed, tmp_
     t, s = torch.tensor(data.manifest.t_N[rows]), torch.tensor(data.manifest.s_N[rows])
     skipped = data.classes * data.groups - len(feasible_pairs(t, s))
     assert epochs[0]["plan"]["skipped_pairs"] == skipped
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(3, 50))
-def test_47_more_random_designs_train_to_the_end(seed, tmp_path, monkeypatch):
-    train_design(seed, tmp_path, monkeypatch)

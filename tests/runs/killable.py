@@ -18,7 +18,7 @@ CONTEXT.set_forkserver_preload(["torch", "shasam.runs.execute", "shasam.methods"
 
 
 def train_until(
-    out: str, layers: dict[str, Any], seconds: float, kill_at: int | None, tally: Any
+    out: str, layers: dict[str, Any], seconds: float, kill_at: int | None, tally: Any, steps: Any
 ) -> None:
     import torch
     from tests.tiny_data import TinyData
@@ -45,8 +45,15 @@ def train_until(
 
         return wrapped
 
+    one_step = Trainer._step
+
+    def counted(self: Trainer, run: Any) -> float:
+        loss = one_step(self, run)
+        steps.value += 1
+        return loss
+
     os.fsync, os.replace = watch(os.fsync), watch(os.replace)
-    Trainer._step = watch(Trainer._step)  # type: ignore[method-assign]
+    Trainer._step = watch(counted)  # type: ignore[method-assign]
     RunLog.write = watch(RunLog.write)  # type: ignore[method-assign]
     spec = resolve(layers, profile="smoke")
     runtime = Runtime(device="cpu", quiet=True, checkpoint_seconds=seconds)
@@ -58,9 +65,18 @@ def run_child(
     out: Path, layers: dict[str, Any], seconds: float, kill_at: int | None
 ) -> tuple[int, int]:
     """Exit code and number of instants of a child."""
-    tally = CONTEXT.Value("i", 0)
-    child = CONTEXT.Process(target=train_until, args=(str(out), layers, seconds, kill_at, tally))
+    code, instants, _ = run_and_count(out, layers, seconds, kill_at)
+    return code, instants
+
+
+def run_and_count(
+    out: Path, layers: dict[str, Any], seconds: float, kill_at: int | None
+) -> tuple[int, int, int]:
+    """The same, and the number of steps that were finished, whether or not the child was killed."""
+    tally, steps = CONTEXT.Value("i", 0), CONTEXT.Value("i", 0)
+    args = (str(out), layers, seconds, kill_at, tally, steps)
+    child = CONTEXT.Process(target=train_until, args=args)
     child.start()
     child.join()
     assert child.exitcode is not None
-    return child.exitcode, tally.value
+    return child.exitcode, tally.value, steps.value

@@ -83,25 +83,6 @@ def test_ctrl_c_on_a_sweep_saves_every_run_once(tmp_path, cache):
     check_signals(tmp_path, 1, [signal.SIGINT])
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "signals",
-    [
-        [signal.SIGINT],
-        [signal.SIGINT, signal.SIGTERM],
-        [signal.SIGTERM],
-        [signal.SIGTERM, signal.SIGTERM, signal.SIGINT],
-    ],
-)
-def test_several_signals_to_the_group_save_every_run_once(tmp_path, cache, signals):
-    check_signals(tmp_path, 2, signals)
-
-
-@pytest.mark.slow
-def test_a_sweep_that_is_terminated_alone_takes_its_runs_with_it(tmp_path, cache):
-    check_signals(tmp_path, 2, [signal.SIGTERM], send=os.kill)
-
-
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_the_exit_code_says_which_signal_stopped_a_command(number):
     def stopped():
@@ -174,15 +155,3 @@ def test_a_run_that_is_being_trained_by_hand_is_waited_for(tmp_path, monkeypatch
         outcomes = sweeps.sweep([spec], tmp_path, say=finish)
     assert [o.status for o in outcomes] == ["skipped"]
     assert said == ["other processes are at work on 1 of the runs; waiting"]
-
-
-@pytest.mark.slow
-def test_two_real_sweeps_finish_a_grid_together(tmp_path, cache):
-    base = {**LONG["base"], "train": {"steps": 30}}
-    grid = {"profile": "smoke", "base": base, "grid": {"seed": [0, 1, 2, 3]}}
-    both = [start_sweep(tmp_path, grid, "--threads", "1") for _ in range(2)]
-    shown = [process.communicate(timeout=300)[0].decode() for process in both]
-    assert [process.returncode for process in both] == [0, 0]
-    assert sum(text.count("done    ce-") for text in shown) == 4
-    assert sum(text.count("skipped ce-") for text in shown) == 4
-    assert not any("failed" in text for text in shown)

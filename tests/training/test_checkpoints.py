@@ -65,6 +65,13 @@ def test_any_torn_byte_is_found_and_the_checkpoint_before_is_used(tmp_path, kind
         assert len(said) == 1 and "using the one before" in said[0]
 
 
+def test_a_flipped_letter_that_leaves_a_number_as_it_was_is_damage_all_the_same(tmp_path):
+    save_checkpoint(tmp_path, tensors(1), {"loss": 0.5})
+    path = save_checkpoint(tmp_path, tensors(2), {"loss": 1e-05})
+    path.write_bytes(path.read_bytes().replace(b"1e-05", b"1E-05"))
+    assert load_checkpoint(tmp_path, lambda text: None).state == {"loss": 0.5}
+
+
 def test_when_no_checkpoint_can_be_trusted_that_is_an_error_and_not_a_new_start(tmp_path):
     save_checkpoint(tmp_path, tensors(1), {})
     (tmp_path / "00000001.safetensors").write_bytes(b"")

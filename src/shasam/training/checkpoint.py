@@ -61,9 +61,8 @@ def save_checkpoint(folder: Path, tensors: dict[str, Tensor], state: dict[str, A
         number = (numbers[-1] if numbers else 0) + 1
         content = to_bytes(tensors)
         body = {"state": state, "tensors_sha256": hashlib.sha256(content).hexdigest()}
-        text = json.dumps({**body, "sha256": _digest(body)}, indent=1).encode()
         write_atomic(folder / f"{number:08d}.safetensors", content, within=folder.parent)
-        write_atomic(folder / f"{number:08d}.json", text, within=folder.parent)
+        write_atomic(folder / f"{number:08d}.json", _text(body), within=folder.parent)
         _delete_old(folder, numbers)
     except (OSError, FileError) as error:
         raise CheckpointError(
@@ -120,15 +119,22 @@ def _read_verified(path: Path) -> tuple[dict[str, Any], bytes]:
     """The JSON and the tensors' bytes of a checkpoint whose two hashes are right."""
     try:
         root = path.parent.parent
-        body = json.loads(read_bytes(path, within=root))
+        text = read_bytes(path, within=root)
+        body = json.loads(text)
         content = read_bytes(path.with_suffix(".safetensors"), limit=MAX_BYTES, within=root)
     except (FileError, ValueError, RecursionError) as error:
         raise CheckpointError(f"checkpoint {path.stem} is unreadable ({error})") from error
-    if not isinstance(body, dict) or body.pop("sha256", None) != _digest(body):
+    # the bytes are compared, too: 1e-05 and 1E-05 are the same number, but one of them is damage
+    whole = isinstance(body, dict) and body.pop("sha256", None) == _digest(body)
+    if not whole or text != _text(body):
         raise CheckpointError(f"checkpoint {path.stem} is damaged (its JSON fails its checksum)")
     if hashlib.sha256(content).hexdigest() != body["tensors_sha256"]:
         raise CheckpointError(f"checkpoint {path.stem} is damaged (its weights fail the checksum)")
     return body, content
+
+
+def _text(body: dict[str, Any]) -> bytes:
+    return json.dumps({**body, "sha256": _digest(body)}, indent=1).encode()
 
 
 def _digest(body: dict[str, Any]) -> str:
