@@ -14,6 +14,7 @@ against off, as the head on natural data sees it.
 from __future__ import annotations
 
 import json
+import statistics
 import sys
 from pathlib import Path
 
@@ -114,7 +115,7 @@ def table(lines: list[dict]) -> str:
             continue
         seeds = sorted(found[on].keys() & found[off].keys())
         both = [[found[side][seed] for seed in seeds] for side in (on, off)]
-        means = [sum(v[k] for v in side) / len(seeds) for k in (0, 1) for side in both]
+        means = [statistics.fmean(v[k] for v in side) for k in (0, 1) for side in both]
         c = compare_seeds([v[1] for v in both[0]], [v[1] for v in both[1]])
         cells = [f"`{on[0]}`, {on[1]}", f"`{off[0]}`, {off[1]}", *(f"{m:.1f}" for m in means)]
         cells.append(f"{c.difference:+.1f} ({c.low:+.1f} to {c.high:+.1f})")

@@ -6,6 +6,7 @@ weight is 0: cross-entropy, cross-entropy on cell-balanced batches, or SupCon.
 
 from __future__ import annotations
 
+import statistics
 import sys
 from pathlib import Path
 
@@ -46,7 +47,7 @@ def difference(on: dict[int, float], off: dict[int, float]) -> str:
 
 
 def mean(values: dict[int, float]) -> str:
-    return f"{sum(values.values()) / len(values):.1f}"
+    return f"{statistics.fmean(values.values()):.1f}"
 
 
 def table(experiment: Path) -> str:
