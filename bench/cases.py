@@ -13,7 +13,8 @@ import numpy as np
 import torch
 
 from bench import limits, peers
-from shasam.submodular import FacilityLocation, SetFunction, loops, maximize
+from shasam.submodular import FacilityLocation, SetFunction, maximize
+from shasam.submodular.clamped_loops import clamped_gains
 from shasam.submodular.kernels import kernel_matrix
 
 
@@ -147,7 +148,7 @@ def _gain_pass(z: torch.Tensor, repeats: int) -> float:
     f, n = FacilityLocation.from_features(z), len(z)
     rows, state = f.kernel_NR.numpy(), f.start([0]).numpy()
     bonus, out, pool = np.zeros(n), np.empty(n), np.arange(n)
-    return limits.best_of(lambda: loops.clamped_gains(rows, state, None, bonus, pool, out), repeats)
+    return limits.best_of(lambda: clamped_gains(rows, state, None, bonus, pool, out), repeats)
 
 
 def limit_case(n: int) -> dict[str, Any]:
@@ -171,13 +172,44 @@ def limit_case(n: int) -> dict[str, Any]:
     }
 
 
+def threads_case(n: int) -> dict[str, Any]:
+    """The same selection with one thread and with two, in turns; wall and processor time."""
+    z, _ = peers.embeddings(n)
+    f = FacilityLocation.from_features(z)
+    wall: dict[int, list[float]] = {1: [], 2: []}
+    spent: dict[int, list[float]] = {1: [], 2: []}
+    shares = []
+    for turn_number in range(10):
+        for number in (1, 2):
+            torch.set_num_threads(number)
+            start, cpu = time.perf_counter(), time.process_time()
+            own = time.thread_time()
+            maximize(f, 16)
+            if turn_number:  # the first turn compiles and starts the threads
+                wall[number].append(time.perf_counter() - start)
+                spent[number].append(time.process_time() - cpu)
+                if number == 2:
+                    share = (time.thread_time() - own) / spent[2][-1]
+                    shares.append(max(share, 1 - share))
+    return {
+        "one": min(wall[1]),
+        "two": min(wall[2]),
+        "ratio": min(wall[1]) / min(wall[2]),
+        "one_cpu": min(spent[1]),
+        "two_cpu": min(spent[2]),
+        "share": median(shares),
+    }
+
+
 def main(arguments: list[str]) -> None:
-    torch.set_num_threads(1)
     kind, *rest = arguments
+    torch.set_num_threads(1)
     if kind == "time":
         told = time_case(rest[0], int(rest[1]), int(rest[2]), [int(k) for k in rest[3:]])
     elif kind == "memory":
         told = memory_case(rest[0], rest[1], int(rest[2]), int(rest[3]))
+    elif kind == "threads":
+        told = threads_case(int(rest[0]))
     else:
         told = limit_case(int(rest[0]))
     print("RESULT " + json.dumps(told))

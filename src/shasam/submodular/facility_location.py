@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from shasam.errors import InputError
-from shasam.submodular import loops
+from shasam.submodular import clamped_loops
 from shasam.submodular.set_function import SetFunction, SimilarityFunction
 from shasam.submodular.similarities import Gram, Similarities
 
@@ -63,16 +63,13 @@ class ClampedFacilityLocation(SimilarityFunction):
 
     def gains(self, state: Tensor, candidates: Tensor) -> Tensor:
         started = not bool(torch.isinf(state).any())
-        if self.device.type == "cpu" and started:
-            out = np.empty(len(candidates), np.float64)
-            loops.clamped_gains(
-                self._rows(),
-                state.numpy(),
-                self._cap_array(state),
-                self._bonus(),
-                candidates.numpy(),
-                out,
-            )
+        if self.device.type == "cpu":
+            rows, bonus, pool = self._rows(), self._bonus(), candidates.numpy()
+            cap, out = self._cap_array(state), np.empty(len(candidates), np.float64)
+            if started:
+                clamped_loops.clamped_gains(rows, state.numpy(), cap, bonus, pool, out)
+            else:
+                clamped_loops.first_gains(rows, cap, bonus, pool, out)
             return torch.from_numpy(out)
         raised_CR = self._capped(torch.maximum(self.kernel_NR.detach()[candidates], state), state)
         # Without a floor nothing is picked yet where the state is -inf: the gain is K itself.
@@ -97,7 +94,7 @@ class ClampedFacilityLocation(SimilarityFunction):
             lo_R = np.zeros(rows.shape[1], rows.dtype)
         else:
             lo_R = self.lo_R.detach().numpy().copy()
-        return loops.clamped_greedy(
+        return clamped_loops.clamped_greedy(
             rows,
             lo_R,
             None if self.hi_R is None else np.maximum(self.hi_R.detach().numpy(), lo_R),

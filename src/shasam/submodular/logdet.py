@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from shasam.errors import InputError
-from shasam.submodular import loops
+from shasam.submodular import logdet_loops
 from shasam.submodular.kernels import Similarity
 from shasam.submodular.set_function import SetFunction, SimilarityFunction
 from shasam.submodular.similarities import Similarities
@@ -203,14 +203,18 @@ class LogDet(SimilarityFunction):
         if state.metric_DD is not None:
             z_ND = np.ascontiguousarray(self.similarities.base.detach().numpy())
             metric_DD = state.metric_DD.numpy()
-            walked = loops.logdet_greedy_features(z_ND, metric_DD, d_C, FLOOR, picks, k, lazy)
+            walked = logdet_loops.logdet_greedy_features(
+                z_ND, metric_DD, d_C, FLOOR, picks, k, lazy
+            )
         else:
             assert state.rows_KN is not None
             given = len(state.rows_KN)
             c_CK = np.zeros((len(picks), given + k), np.float64)
             c_CK[:, :given] = state.rows_KN.T[candidates].numpy()
             kernel = np.ascontiguousarray(self.similarities.base.detach().numpy())
-            walked = loops.logdet_greedy_kernel(kernel, c_CK, d_C, FLOOR, picks, given, k, lazy)
+            walked = logdet_loops.logdet_greedy_kernel(
+                kernel, c_CK, d_C, FLOOR, picks, given, k, lazy
+            )
         at_floor = np.flatnonzero(walked[1] <= np.log(FLOOR))
         if len(at_floor):
             first = int(at_floor[0])

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from shasam.errors import InputError
 from shasam.registry import did_you_mean
-from shasam.submodular.loops import TIE
+from shasam.submodular.blocks import TIE
 from shasam.submodular.set_function import SetFunction
 from shasam.types import Selection
 
