@@ -1,4 +1,4 @@
-"""The house: imports go one way, nothing unsafe is called, import stays light."""
+"""The structure of the package: imports go one way, nothing unsafe is called, import is light."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 import shasam
 
 SRC = Path(shasam.__file__).parent
-FLOOR = {
+SHARED = {
     "keyed",
     "types",
     "errors",
@@ -26,8 +26,8 @@ FLOOR = {
     "output",
     "__init__",
 }
-# room -> the rooms it may import; the floor is open to all
-DOORS = {
+# package -> the packages it may import; every package may import those of SHARED
+MAY_IMPORT = {
     "spec": set(),
     "submodular": set(),
     "metrics": set(),
@@ -56,8 +56,8 @@ DOORS = {
 }
 
 
-def imported_rooms(path: Path) -> set[str]:
-    rooms = set()
+def imported_packages(path: Path) -> set[str]:
+    packages = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         names = []
         if isinstance(node, ast.ImportFrom) and node.module:
@@ -68,8 +68,8 @@ def imported_rooms(path: Path) -> set[str]:
             names = [alias.name for alias in node.names]
         for name in names:
             if name.startswith("shasam."):
-                rooms.add(name.split(".")[1])
-    return rooms
+                packages.add(name.split(".")[1])
+    return packages
 
 
 def files() -> list[Path]:
@@ -78,13 +78,13 @@ def files() -> list[Path]:
 
 @pytest.mark.parametrize("path", files(), ids=lambda p: str(p.relative_to(SRC)))
 def test_imports_go_one_way(path):
-    room = path.relative_to(SRC).parts[0].removesuffix(".py")
-    if room in FLOOR:
-        assert imported_rooms(path) <= FLOOR
+    package = path.relative_to(SRC).parts[0].removesuffix(".py")
+    if package in SHARED:
+        assert imported_packages(path) <= SHARED
         return
-    allowed = DOORS[room]
+    allowed = MAY_IMPORT[package]
     if "*" not in allowed:
-        assert imported_rooms(path) - FLOOR - {room} <= allowed
+        assert imported_packages(path) - SHARED - {package} <= allowed
 
 
 @pytest.mark.parametrize("path", files(), ids=lambda p: str(p.relative_to(SRC)))
