@@ -8,6 +8,7 @@ they are called; they are no defence against somebody who changes it at the same
 
 from __future__ import annotations
 
+import hashlib
 import os
 import secrets
 import stat
@@ -118,6 +119,15 @@ def read_bytes(path: str | Path, *, limit: int = MAX_TEXT, within: Path | None =
             return file.read(size)  # a file that grows meanwhile is read as it was
         except OSError as error:
             raise _cannot(path, "read", error) from error
+
+
+def file_sha256(path: str | Path) -> str:
+    """SHA-256 of the content of a regular file, read in pieces."""
+    digest = hashlib.sha256()
+    with open_regular(path) as file:
+        while piece := file.read(1 << 20):
+            digest.update(piece)
+    return digest.hexdigest()
 
 
 def make_folder(path: str | Path, *, within: Path | None = None) -> None:

@@ -1,4 +1,4 @@
-"""The nouns that travel between rooms. Frozen; importing this file does not import torch.
+"""Data classes that several packages share. Frozen; importing this file does not import torch.
 
 Shape legend, used as name suffixes everywhere: B batch rows, V views, N ground set, D embedding,
 C target classes, G sensitive groups, K budget, H image height, W image width.

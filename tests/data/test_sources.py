@@ -15,6 +15,7 @@ from shasam.data import DataSpec, Listing, Reading, Source, make_protocol, make_
 from shasam.data.sources.celeba import CelebA
 from shasam.errors import ContractError, DataError, SpecError
 from shasam.registry import names, register
+from shasam.spec import resolve
 from shasam.testing import check_source
 
 
@@ -260,15 +261,48 @@ def test_one_percent_bad_is_left_out_and_listed(tmp_path: Path) -> None:
     assert len(data) == 99 and len(data.manifest.excluded) == 1
 
 
-def test_a_split_column_is_used_and_strange_words_in_it_are_listed(tmp_path: Path) -> None:
+def split_column(tmp_path: Path, words: list[str]) -> None:
+    """A folder whose table has these words in turn in its column ``split``."""
     folder = make_folder(tmp_path / "photos", 60)
     lines = (folder / "people.csv").read_text().splitlines()
-    words = ["Train", "validation", "test", "holiday"]
-    lines = [lines[0] + ",split"] + [f"{x},{words[k % 4]}" for k, x in enumerate(lines[1:])]
-    (folder / "people.csv").write_text("\n".join(lines))
+    rows = [f"{x},{words[k % len(words)]}" for k, x in enumerate(lines[1:])]
+    (folder / "people.csv").write_text("\n".join([lines[0] + ",split", *rows]))
+
+
+def test_a_split_column_is_used_and_a_row_without_a_split_is_left_out(tmp_path: Path) -> None:
+    split_column(tmp_path, ["Train", "validation", "test", ""])
     data = open_data(own(tmp_path))
     assert [len(data.rows(s)) for s in ("train", "val", "test")] == [15, 15, 15]
-    assert sum("'holiday'" in e["reason"] for e in data.manifest.excluded) == 15
+    assert len(data.manifest.excluded) == 15
+
+
+def test_a_split_column_with_other_words_or_without_a_split_is_refused(tmp_path: Path) -> None:
+    split_column(tmp_path, ["train", "val", "test", "holiday"])
+    with pytest.raises(DataError, match="holds 'holiday'"):
+        open_data(own(tmp_path))
+    split_column(tmp_path, ["train", "test"])
+    with pytest.raises(DataError, match="has no row of val"):
+        open_data(own(tmp_path))
+
+
+def test_absolute_paths_inside_the_root_are_read(tmp_path: Path) -> None:
+    folder = make_folder(tmp_path / "photos", 40)
+    first = len(open_data(own(tmp_path)))
+    lines = (folder / "people.csv").read_text().splitlines()
+    (folder / "people.csv").write_text("\n".join([lines[0], *(f"{folder}/{x}" for x in lines[1:])]))
+    assert len(open_data(own(tmp_path))) == first
+
+
+def test_a_changed_table_is_another_specification_and_the_old_one_refuses_it(tmp_path: Path):
+    folder = make_folder(tmp_path / "photos", 40)
+    table = {"csv": str(folder / "people.csv"), "root": str(folder)}
+    body = {"method": "ce", "data": {**table, "target": "smile", "sensitive": "age<40"}}
+    before = resolve(body, profile="smoke")
+    text = (folder / "people.csv").read_text()
+    (folder / "people.csv").write_text(text + "\n")
+    assert resolve(body, profile="smoke").name != before.name
+    with pytest.raises(DataError, match="has changed since this specification"):
+        open_data(before.data)
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ class Folder:
     """Opens files by relative path and never one outside of it."""
 
     def __init__(self, root: Path) -> None:
+        self.given = Path(os.path.abspath(root))
         self.root = Path(os.path.realpath(root))
         self._safe: dict[str, bool] = {"": True}
 
@@ -37,6 +38,15 @@ class Folder:
         if not self._safe[parent] or (os.path.islink(full) and not self._inside(Path(full))):
             raise BadImage("the path is a link that leaves the folder of the images")
         return full
+
+    def relative(self, path: str) -> str:
+        """The path below the root, with /: an absolute path inside the root is made relative."""
+        path = path.replace("\\", "/")
+        if os.path.isabs(path) and "\0" not in path:
+            for root in (self.root, self.given):
+                if Path(os.path.normpath(path)).is_relative_to(root):
+                    return Path(os.path.normpath(path)).relative_to(root).as_posix()
+        return path
 
     def _inside(self, path: Path) -> bool:
         return Path(os.path.realpath(path)).is_relative_to(self.root)
@@ -56,7 +66,7 @@ class Folder:
         return (info.st_mtime_ns * 1_000_003 + info.st_size) & (2**63 - 1)
 
     def existing(self, paths: list[str]) -> list[bool]:
-        """Which are there, by one listing of each folder; a refused path counts, to be said."""
+        """Which paths exist, by one listing of each folder; refused ones are reported later."""
         names: dict[str, set[str] | None] = {}
         found = []
         for path in paths:

@@ -8,7 +8,7 @@ Literally (``smooth="none"``, ``represented="batch"``) FLCMI is Table 1 of the p
 learn: all-equal embeddings have loss 0, and nothing in it distinguishes A from N. The mended form
 (``smooth="lse"``, ``represented="anchors"``) keeps the minimum hard and smooths the maxima and the
 hinge: an anchor row reads softplus((lse_N - lse_P)/τ), all-equal embeddings cost log 2, and
-only anchors speak, so that P belongs with A.
+only anchors are represented, so that P belongs with A.
 """
 
 from __future__ import annotations

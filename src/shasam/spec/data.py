@@ -24,6 +24,10 @@ class DataSpec(BaseModel):
     csv: Path | None = Field(
         None, description="Table of your own images: CSV or Parquet with paths and attributes."
     )
+    csv_sha256: Annotated[str | None, Parameter(parse=False)] = Field(
+        None,
+        description="Hash of the table's content, filled in: a changed table is another run.",
+    )
     path_column: str = Field("path", description="Column with the path of each image.")
     id_column: str | None = Field(None, description="Column with a unique id; else the path.")
     split_column: str | None = Field(

@@ -15,6 +15,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from shasam.errors import SpecError
+from shasam.files import file_sha256
 from shasam.registry import did_you_mean, lookup, names
 from shasam.spec.data import DataSpec
 from shasam.spec.layers import full_keys, lay, merge
@@ -98,7 +99,15 @@ def resolve(*layers: Mapping[str, Any], profile: str | None = None) -> RunSpec:
     if errors or spec is None:
         raise SpecError("the specification has errors:\n  " + "\n  ".join(errors))
     full = spec.model.model_copy(update={"options": encoder_options})
-    return spec.model_copy(update={"options": options, "model": full})
+    data = _with_content(spec.data)
+    return spec.model_copy(update={"options": options, "model": full, "data": data})
+
+
+def _with_content(data: DataSpec) -> DataSpec:
+    """The hash of the user's table, so that another content is another specification."""
+    if data.csv is None or data.csv_sha256 is not None or not data.csv.is_file():
+        return data
+    return data.model_copy(update={"csv_sha256": file_sha256(data.csv)})
 
 
 def stored_spec(body: Mapping[str, Any]) -> RunSpec:

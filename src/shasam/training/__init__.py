@@ -1,4 +1,4 @@
-"""Training: the trainer, its checkpoints, and the only door to the test split."""
+"""Training: the trainer, its checkpoints, and the one function that opens the test split."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only door to the test split: it opens through here, and every opening is written down."""
+"""The test split is opened here and nowhere else, and every opening is written to the log."""
 
 from __future__ import annotations
 

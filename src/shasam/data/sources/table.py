@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
 from functools import cached_property
 from pathlib import Path
 
 import pyarrow as pa
 
 from shasam.data.files import FileSource, Folder
+from shasam.data.manifest import SPLITS
 from shasam.data.source import Exclusion, Listing
 from shasam.errors import DataError
+from shasam.files import file_sha256
 from shasam.registry import did_you_mean, register
 from shasam.tables import open_table
 
@@ -40,11 +41,23 @@ class Table(FileSource):
             raise DataError(f"{self.spec.csv} is not a file; give the table as --csv")
         return self.spec.csv
 
+    @cached_property
+    def _digest(self) -> str:
+        digest, asked = file_sha256(self._file()), self.spec.csv_sha256
+        if asked not in (None, digest):
+            raise DataError(
+                f"{self._file()} has changed since this specification was made: its hash was "
+                f"{str(asked)[:12]} and is now {digest[:12]}; bring the old table back, or train "
+                "again with the new one"
+            )
+        return digest
+
     def pixels_key(self) -> str:
         # two tables over one folder list other rows, so each has its own store
         spec = self.spec
-        digest = hashlib.sha256(self._file().read_bytes()).hexdigest()
-        return f"{self.folder.root.as_posix()}\n{digest}\n{spec.path_column}\n{spec.id_column}"
+        return (
+            f"{self.folder.root.as_posix()}\n{self._digest}\n{spec.path_column}\n{spec.id_column}"
+        )
 
     def list_images(self) -> Listing:
         spec, source = self.spec, open_table(self._file())
@@ -67,13 +80,13 @@ class Table(FileSource):
         ids = paths
         if named["id"]:
             ids = [_text(v) for v in table.column(named["id"]).to_pylist()]
-        columns: dict[str, object] = {"id": ids, "path": [p.replace("\\", "/") for p in paths]}
+        columns: dict[str, object] = {"id": ids, "path": [self.folder.relative(p) for p in paths]}
         for role in ("split", "identity"):
             name = named[role]
             if name:
                 values = [None if v is None else str(v) for v in table.column(name).to_pylist()]
                 if role == "split":
-                    values = [_SPLIT_WORDS.get(v.strip().lower(), v) if v else v for v in values]
+                    values = self._splits(values, name)
                 columns[role] = values
         for name in known:
             if name not in columns and name != named["path"]:
@@ -81,6 +94,30 @@ class Table(FileSource):
         made = pa.table(columns)
         keep, excluded = self._distinct(ids, made)
         return self.without_missing(Listing(made.take(pa.array(keep, pa.int64())), excluded))
+
+    def _splits(self, values: list[str | None], column: str) -> list[str]:
+        """train, val, test or nothing for every row; another word, or a split without rows, is an
+        error before anything is read."""
+        given = [(v or "").strip() for v in values]
+        words = [_SPLIT_WORDS.get(word.lower(), word) for word in given]
+        if self.spec.split not in ("auto", "official"):
+            return words  # the splits are drawn, and the column is an attribute like others
+        odd = sorted(set(words) - {*SPLITS, ""})
+        if odd:
+            shown = ", ".join(repr(word) for word in odd[:5])
+            raise DataError(
+                f"the column {column!r} of {self._file().name} holds {shown}; write train, val or "
+                "test, leave the cell empty to leave a row out, or name another column with "
+                "--split-column"
+            )
+        missing = [split for split in SPLITS if split not in words]
+        if missing:
+            raise DataError(
+                f"the column {column!r} of {self._file().name} has no row of "
+                f"{' and '.join(missing)}; give each split some rows, or rename the column to let "
+                "the splits be drawn"
+            )
+        return words
 
     def _distinct(self, ids: list[str], table: pa.Table) -> tuple[list[int], list[Exclusion]]:
         """One row for each id; rows that are repeated with other values are an error."""
