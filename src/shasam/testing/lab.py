@@ -206,3 +206,16 @@ def take_steps(
     for batch in batches:
         for group, _ in yields(method, batch, stage):
             optimizers[group].step()
+
+
+def trained(lab: Lab, changes: Mapping[str, float] | None = None) -> dict[str, Tensor]:
+    """The parameters after three steps of every stage."""
+    method = lab.build(changes=changes)
+    for stage in method.stages():
+        take_steps(method, stage, lab.batches(method, stage, 3), optimizers(method, stage))
+    return copies(dict(method.named_parameters()))
+
+
+def copies(names: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Tensors as they are now, whatever becomes of them."""
+    return {name: p.detach().clone() for name, p in names.items()}
