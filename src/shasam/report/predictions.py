@@ -158,7 +158,7 @@ def _class_order(
             )
     if len(classes) < 2:
         raise InputError(
-            f"all labels of {where} are {found[0]!r}; with a single class there is nothing to compare. "
+            f"all labels of {where} are {found[0]!r}: one class alone cannot be judged. "
             "Name all classes with --classes, or give rows of the others"
         )
     place = np.array([classes.index(name) for name in found], dtype=np.int64)
