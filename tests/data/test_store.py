@@ -197,7 +197,10 @@ _FEW_FILES = """
 import resource, sys
 import numpy as np
 import shasam.data.store as store_module
-store_module._SHARD_BYTES = 1
+rows = int(sys.argv[4])
+store_module.shard_rows = lambda size: rows
+import shasam.data.packing as packing_module
+packing_module.shard_rows = store_module.shard_rows
 from pathlib import Path
 from shasam.data import DataSpec, make_source
 from shasam.data.packing import open_store
@@ -211,8 +214,9 @@ assert store.images(rows).shape == (len(rows), 8, 8, 3) and store.index.num_rows
 """
 
 
-def few_files(tmp_path: Path, limit: int, shards: int) -> None:
-    command = [sys.executable, "-c", _FEW_FILES, str(tmp_path), str(limit), str(shards)]
+def few_files(tmp_path: Path, limit: int, shards: int, rows: int = 16) -> None:
+    words = [tmp_path, limit, shards, rows]
+    command = [sys.executable, "-c", _FEW_FILES, *map(str, words)]
     subprocess.run(command, check=True, timeout=300)
 
 

@@ -123,6 +123,18 @@ def test_a_grid_is_the_product_of_runs_and_values():
     assert all(s.data.seed == s.seed and s.data.alpha == 4 for s in specs)
 
 
+def test_a_grid_of_too_many_runs_is_refused_before_it_is_expanded():
+    grid = {f"options.x{k}": list(range(1000)) for k in range(8)}
+    with pytest.raises(SpecError, match="it may have 10,000"):
+        expand({"grid": grid})
+
+
+@pytest.mark.parametrize("body", [{"runs": [None]}, {"runs": "ce"}, {"base": [1]}, {"grid": "x"}])
+def test_parts_of_a_grid_that_are_something_else_are_a_sentence(body):
+    with pytest.raises(SpecError, match="write"):
+        expand(body)
+
+
 def test_a_grid_with_errors_runs_nothing_and_names_them():
     with pytest.raises(SpecError, match="did you mean 'grid'"):
         expand({"gird": {}})

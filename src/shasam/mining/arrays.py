@@ -14,7 +14,7 @@ from typing import BinaryIO, cast
 import numpy as np
 from numpy.lib import format as npy
 
-from shasam.errors import InputError
+from shasam.errors import InputError, ShasamError
 from shasam.files import open_regular
 from shasam.memory import available_memory, readable
 
@@ -53,7 +53,9 @@ def read_npz(path: Path, name: str) -> np.ndarray:
                     )
                 with archive.open(member) as inside:
                     return _array(cast("BinaryIO", inside), member.file_size, str(path))
-        except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, OSError) as error:
+        except ShasamError:
+            raise
+        except Exception as error:  # whatever a damaged archive makes zipfile and zlib raise
             raise InputError(f"{path} is not a readable .npz file: {error}") from error
 
 

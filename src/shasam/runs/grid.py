@@ -18,6 +18,7 @@ row of a table that the runs of an entry belong to; without one it is the method
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -30,6 +31,7 @@ from shasam.spec.run import with_encoder
 
 _KEYS = ("profile", "base", "grid", "runs")
 _SAME = "same as "
+MOST_RUNS = 10_000
 
 
 @dataclass(frozen=True)
@@ -47,9 +49,7 @@ def expand(body: Mapping[str, Any]) -> list[RunSpec]:
 
 def expand_labelled(body: Mapping[str, Any]) -> list[GridRun]:
     """As ``expand``, each specification with its label."""
-    for key in body:
-        if key not in _KEYS:
-            raise SpecError(f"a grid has no key {key!r}{did_you_mean(str(key), _KEYS)}")
+    _check_shape(body)
     grid = body.get("grid") or {}
     listed = {k: v for k, v in grid.items() if isinstance(v, list)}
     copied = {k: v for k, v in grid.items() if not isinstance(v, list)}
@@ -79,6 +79,25 @@ def expand_labelled(body: Mapping[str, Any]) -> list[GridRun]:
     if errors:
         raise SpecError("the grid has errors:\n" + "\n".join(dict.fromkeys(errors)))
     return list(found.values())
+
+
+def _check_shape(body: Mapping[str, Any]) -> None:
+    """A sentence where a part of the grid is not what it should be, or stands for too many runs."""
+    for key in body:
+        if key not in _KEYS:
+            raise SpecError(f"a grid has no key {key!r}{did_you_mean(str(key), _KEYS)}")
+    for key in ("base", "grid"):
+        if not isinstance(body.get(key) or {}, Mapping):
+            raise SpecError(f"{key}: write keys and values, such as `seed: [0, 1]`")
+    runs = body.get("runs") or [{}]
+    if not isinstance(runs, list) or not all(isinstance(run, Mapping) for run in runs):
+        raise SpecError("runs: write a list of specifications, such as `- {method: ce}`")
+    if not isinstance(body.get("profile") or "", str):
+        raise SpecError("profile: write the name of a profile")
+    values = (v for v in (body.get("grid") or {}).values() if isinstance(v, list))
+    count = len(runs) * math.prod(len(v) for v in values)
+    if count > MOST_RUNS:
+        raise SpecError(f"the grid stands for {count:,} runs; it may have {MOST_RUNS:,}")
 
 
 def _run(entry: Mapping[str, Any]) -> dict[str, Any]:
