@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 export PYTHONUNBUFFERED = 1
 
-.PHONY: help install demo test test-all test-reliability test-pythons test-newest test-oldest test-cpus bench lint dist clean
+.PHONY: help install demo test test-all test-reliability fuzz test-pythons test-newest test-oldest test-cpus bench lint dist clean
 .DEFAULT_GOAL := help
 
 help:
@@ -17,6 +17,7 @@ help:
 	@echo "make test-cpus  the fast tier seven times, as other processors and thread counts would run it"
 	@echo "make dist       wheel and sdist, checked, in dist/"
 	@echo "make test-reliability   the reliability tests of docs/reliability.md, at their full figures"
+	@echo "make fuzz       mutated images, specifications, runs, tables and arrays for MINUTES=10"
 	@echo "make bench      speed: ratios to peers and to the limits of this machine"
 	@echo "make lint       ruff and mypy"
 	@echo "make install    the environment in $(VENV), made by the other targets as they need it"
@@ -72,6 +73,11 @@ dist: $(VENV)/.installed-release
 
 test-reliability: $(VENV)/.installed-torch,jpeg,test
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m "slow or not slow" tests/reliability
+
+MINUTES ?= 10
+
+fuzz: $(VENV)/.installed-torch,jpeg,test
+	$(BIN)/python -m tests.fuzz.loop --minutes $(MINUTES) --seed $$(date +%s)
 
 bench: $(VENV)/.installed-bench
 	$(BIN)/python -m bench.submodular

@@ -112,7 +112,11 @@ class CsvTable(TableFile):
         separator = max(_SEPARATORS, key=next(iter(text.splitlines()), "").count)
         if self.path.suffix.lower() in {".tsv", ".tab"}:
             separator = "\t"
-        return next(csv.reader(io.StringIO(text, newline=""), delimiter=separator), []), separator
+        lines = csv.reader(io.StringIO(text, newline=""), delimiter=separator)
+        try:
+            return next(lines, []), separator
+        except csv.Error as error:  # a name of 100,000 characters, a NUL
+            raise DataError(f"{self.name} has no readable line of names: {error}") from error
 
     def _read(self, columns: list[str], text: Collection[str]) -> pa.Table:
         encoding = self._head[2]

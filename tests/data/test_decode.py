@@ -167,16 +167,37 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 """
 
 
+def test_what_would_be_held_whole_has_a_smaller_limit() -> None:
+    with pytest.raises(BadImage, match="the limit of PNG is 25 million"):
+        decode(bomb_png(5000, 5001), 16)
+    large = Image.new("L", (5000, 5001))
+    for progressive in (True, False):
+        data = saved(large, progressive=progressive)
+        for fast in (True, False):
+            assert verdict(data, fast) is not progressive
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("mode", "side", "kind", "verdict"),
     [
         ("RGBA", 5000, "PNG", "read"),
-        ("RGBA", 7000, "PNG", "refused"),
+        ("LA", 7000, "PNG", "refused"),
         ("RGB", 7000, "JPEG", "read"),
+        ("CMYK", 5000, "progressive JPEG", "read"),
+        ("RGB", 7000, "progressive JPEG", "refused"),
+        ("RGBA", 4000, "WEBP", "read"),
+        ("RGBA", 5000, "WEBP", "refused"),
     ],
 )
 def test_large_pictures_take_bounded_memory(tmp_path, mode, side, kind, verdict) -> None:
-    options = {"compress_level": 1} if kind == "PNG" else {"progressive": False}
+    options: dict[str, object] = {
+        "PNG": {"compress_level": 1},
+        "JPEG": {},
+        "progressive JPEG": {"progressive": True, "subsampling": 0},
+        "WEBP": {"lossless": True, "method": 0},
+    }[kind]
+    kind = kind.removeprefix("progressive ")
     Image.new(mode, (side, side)).save(tmp_path / "large", kind, **options)
     picture().save(tmp_path / "small", kind)
     assert (tmp_path / "large").stat().st_size < 2 << 20

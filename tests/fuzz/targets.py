@@ -106,6 +106,10 @@ class Files:
         predicted = read_predictions(self._write("p.parquet", data), Columns())
         subjects_of(predicted, draws=20, seed=0, level=0.95, strata="cell")
 
+    def audit_arrow(self, data: bytes) -> None:
+        """An Arrow file of predictions."""
+        read_predictions(self._write("p.arrow", data), Columns())
+
     def table(self, data: bytes) -> None:
         """The CSV of somebody's own images."""
         path = self._write("t.csv", data)
@@ -138,11 +142,15 @@ def targets() -> dict[str, Target]:
     """All of them, by the name of their folder in the corpus."""
     files = Files(Path(tempfile.mkdtemp(prefix="fuzz-")))
     named: dict[str, Target] = {
-        "image": image, "specification": specification, "grid": grid, "document": document,
-        "run_folder": files.run_folder, "audit_csv": files.audit_csv,
-        "audit_parquet": files.audit_parquet, "table": files.table, "labels": files.labels,
-        "npy": files.npy, "npz": files.npz, "checkpoint": files.checkpoint,
-    }  # fmt: skip
+        "image": image,
+        "specification": specification,
+        "grid": grid,
+        "document": document,
+    }
+    for name in ("run_folder", "audit_csv", "audit_parquet", "audit_arrow", "table", "labels"):
+        named[name] = getattr(files, name)
+    for name in ("npy", "npz", "checkpoint"):
+        named[name] = getattr(files, name)
     return named
 
 
@@ -166,11 +174,13 @@ def seeds() -> dict[str, list[bytes]]:
     predictions = b"label,prediction,sensitive,score\n" + b"".join(
         b"%d,%d,%s,0.%d\n" % (i % 2, i % 3 % 2, b"ab"[i % 2 : i % 2 + 1], i) for i in range(1, 10)
     )
-    table = io.BytesIO()
-    pq.write_table(
-        pa.table({"label": [0, 1, 1, 0], "prediction": [0, 1, 0, 0], "sensitive": list("abab")}),
-        table,
+    audited = pa.table(
+        {"label": [0, 1, 1, 0], "prediction": [0, 1, 0, 0], "sensitive": list("abab")}
     )
+    table, arrow = io.BytesIO(), io.BytesIO()
+    pq.write_table(audited, table)
+    with pa.ipc.new_file(arrow, audited.schema) as writer:
+        writer.write_table(audited)
     spec = (run / "spec.yaml").read_bytes()
     return {
         "image": pictures,
@@ -181,6 +191,7 @@ def seeds() -> dict[str, list[bytes]]:
         "run_folder": [bytes([k]) + (run / name).read_bytes() for k, name in enumerate(RUN_FILES)],
         "audit_csv": [predictions],
         "audit_parquet": [table.getvalue()],
+        "audit_arrow": [arrow.getvalue()],
         "table": [b"path,smile,age\na.png,1,30\nb.png,0,50\n", b"path;x\na.png;'\"\n"],
         "labels": [b"a,b\n1,2\n3,4\n"],
         "npy": [array.getvalue()],

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from shasam.errors import ShasamError
-from shasam.mining.tables import read_embeddings, read_labels
+from shasam.mining.tables import read_embeddings
 
 X = np.random.default_rng(0).normal(size=(20, 3))
 
@@ -70,9 +70,3 @@ def test_damaged_arrays_are_sentences(tmp_path: Path, content: bytes) -> None:
     for name in ("x.npy", "x.npz", "y.npz"):
         with pytest.raises(ShasamError, match=name):
             read_embeddings(tmp_path / name)
-
-
-def test_a_table_of_labels_that_is_not_text_is_a_sentence(tmp_path: Path) -> None:
-    (tmp_path / "l.csv").write_bytes(b"a,b\n\xff\xfe\x00,1\n")
-    with pytest.raises(ShasamError, match=r"l\.csv cannot be read as CSV"):
-        read_labels(tmp_path / "l.csv", ["a"])

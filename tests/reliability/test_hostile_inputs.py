@@ -21,6 +21,7 @@ from tests.tiny_data import TinyData
 from shasam.commands.audit import audit
 from shasam.commands.report import report
 from shasam.commands.train import train
+from shasam.data import open_data
 from shasam.data.decode import decode
 from shasam.mining.tables import read_embeddings
 from shasam.runs.execute import execute
@@ -91,7 +92,7 @@ SPECS = [
     {"seed": 2**80},
     {"train": {"learn": {"steps": 10**400}}},
     {"method": "fscl", "options": {"projection_dim": -7}},
-    {"train": {"devices": 10**9}},
+    {"train": {"devices": 1000}},
     {"data": {"target": "a" * 10**5}},
     {"data": {"name": "../x"}},
     {"method": "x" * 10**6},
@@ -204,6 +205,8 @@ def test_specifications_that_ask_for_too_much(tmp_path: Path) -> None:
 
         def work(body: dict = body) -> None:
             spec = resolve({"method": "ce", **body}, profile="smoke")
+            if "data" in body:
+                open_data(spec.data)
             execute(spec, tmp_path, runtime=QUIET, data=data)
 
         cheaply_refused(work, json.dumps(body)[:80])

@@ -12,7 +12,7 @@ from shasam.registry import names
 from shasam.runs.build import build_method, outline
 from shasam.runs.execute import execute
 from shasam.spec import resolve
-from shasam.training.runtime import Runtime
+from shasam.training.runtime import Runtime, make_fabric
 
 
 @pytest.mark.parametrize("method", names("method"))
@@ -69,3 +69,9 @@ def test_a_negative_size_is_a_sentence() -> None:
     spec = resolve({"method": "fscl", "options": {"projection_dim": -3}}, profile="smoke")
     with pytest.raises(SpecError, match="cannot be built"):
         build_method(spec, 2, 2)
+
+
+def test_a_specification_cannot_start_more_processes_than_the_cores_can_carry() -> None:
+    for devices in (10**9, 1000):
+        with pytest.raises(SpecError, match="devices"):
+            make_fabric(resolve({"train": {"devices": devices}}).train, Runtime(device="cpu"))

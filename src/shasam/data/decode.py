@@ -21,8 +21,14 @@ except ImportError:  # the extra `jpeg` is optional
     simplejpeg = None
 
 MAX_BYTES = 64 << 20
-# a JPEG is scaled while it is decoded; the others are held whole, up to 4 bytes a pixel, and as RGB
-MAX_PIXELS = {"JPEG": 50_000_000, "PNG": 25_000_000, "WEBP": 25_000_000}
+# A plain JPEG is scaled while it is decoded. The others are held whole: a progressive JPEG as
+# coefficients of up to 8 bytes a pixel, PNG and WebP as pixels, WebP twice.
+MAX_PIXELS = {
+    "JPEG": 50_000_000,
+    "progressive JPEG": 25_000_000,
+    "PNG": 25_000_000,
+    "WEBP": 16_000_000,
+}
 MAX_SIDE = 20_000
 MIN_SIDE = 4
 _BAND = 1 << 20  # pixels that are converted at a time
@@ -73,7 +79,22 @@ def sniff(data: bytes) -> str:
     raise BadImage("not JPEG, PNG or WebP")
 
 
-def _check_size(kind: str, width: int, height: int) -> None:
+def _progressive(data: bytes) -> bool:
+    """Whether the first frame of a JPEG is progressive: its start-of-frame marker says so."""
+    place = 2
+    while place + 4 <= len(data) and data[place] == 0xFF:
+        marker = data[place + 1]
+        if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):
+            return marker in (0xC2, 0xC6, 0xCA, 0xCE)
+        if marker == 0xFF:  # a fill byte
+            place += 1
+        else:
+            place += 2 + int.from_bytes(data[place + 2 : place + 4], "big")
+    return True  # not found where it belongs: the stricter limit
+
+
+def _check_size(kind: str, data: bytes, width: int, height: int) -> None:
+    kind = "progressive JPEG" if kind == "JPEG" and _progressive(data) else kind
     limit = MAX_PIXELS[kind]
     if width * height > limit or max(width, height) > MAX_SIDE:
         raise BadImage(f"{width}x{height} pixels, the limit of {kind} is {limit // 10**6} million")
@@ -89,7 +110,7 @@ def _plain_jpeg(data: bytes, size: int) -> Image.Image | None:
         height, width, colours, _ = simplejpeg.decode_jpeg_header(data)
     except ValueError:
         return None
-    _check_size("JPEG", width, height)
+    _check_size("JPEG", data, width, height)
     if colours not in ("YCbCr", "Gray"):
         return None
     # the scaled decoder only for pictures much larger than what is wanted
@@ -106,7 +127,7 @@ def _with_pillow(data: bytes, size: int, kind: str) -> Image.Image:
         warnings.simplefilter("ignore")  # Pillow warns about metadata it cannot read
         try:
             with _opened(data, kind) as image:
-                _check_size(kind, *image.size)
+                _check_size(kind, data, *image.size)
                 if getattr(image, "n_frames", 1) > 1:
                     raise BadImage(f"animated: {image.n_frames} frames")
                 if kind == "JPEG" and min(image.size) >= 4 * size:

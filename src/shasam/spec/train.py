@@ -13,8 +13,12 @@ class StageSpec(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
-    epochs: int | None = Field(None, ge=1, description="Length in epochs, instead of steps.")
-    steps: int | None = Field(None, ge=1, description="Length in steps, instead of epochs.")
+    epochs: int | None = Field(
+        None, ge=1, le=10**9, description="Length in epochs, instead of steps."
+    )
+    steps: int | None = Field(
+        None, ge=1, le=10**12, description="Length in steps, instead of epochs."
+    )
     batch_views: int = Field(
         96, ge=2, description="Views in a batch: images times the views of the stage."
     )
@@ -70,7 +74,7 @@ class TrainSpec(BaseModel):
     precision: Literal["32-true", "bf16-mixed", "16-mixed"] = Field(
         "32-true", description="Numerical precision."
     )
-    devices: int = Field(1, ge=1, description="Processes that share each batch.")
+    devices: int = Field(1, ge=1, le=1024, description="Processes that share each batch.")
 
     def stage(self, name: str) -> StageSpec:
         """The settings of a stage by its name."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,6 +18,7 @@ from torch.distributed import distributed_c10d
 from shasam.errors import SpecError, TrainingError
 from shasam.spec.train import TrainSpec
 
+MOST_PROCESSES = 4  # for each core, where a specification asks for processes on a CPU
 START_SECONDS = 600  # how long processes wait for each other while they start and open the data
 
 
@@ -39,6 +41,12 @@ def make_fabric(train: TrainSpec, runtime: Runtime) -> Fabric:
         raise SpecError(
             f"strategy {runtime.strategy!r} cannot be used; there are auto and ddp: each process "
             "runs the same command, which spawned and forked processes cannot"
+        )
+    most = MOST_PROCESSES * (os.cpu_count() or 1)
+    if train.devices > most and not (runtime.device == "cuda" or torch.cuda.is_available()):
+        raise SpecError(
+            f"train.devices asks for {train.devices} processes; this machine has "
+            f"{os.cpu_count()} cores, and at most {most} processes are started on them"
         )
     if not runtime.rank_timeout > 0:
         raise SpecError(f"--rank-timeout must be above 0 seconds; got {runtime.rank_timeout}")
