@@ -53,7 +53,7 @@ def test_an_audit_writes_the_numbers_of_evaluate(
     out = tmp_path / "out.json"
     audit([path], label="y", prediction="guess", score=["score"], sensitive=["sex"], json=out)
     found = json.loads(out.read_text(encoding="utf-8"))["audits"][0]
-    truth = evaluate(rows["y"], rows["guess"], rows["sex"], rows["score"])
+    truth = evaluate(rows["y"], rows["guess"], rows["sex"], rows["score"], strata="none")
     for name, e in truth.items():
         assert found["metrics"][name] == pytest.approx(e.as_dict()), name
     assert "eo_mean" in capsys.readouterr().out
@@ -87,7 +87,7 @@ def test_files_side_by_side_are_compared_on_the_page_in_the_terminal_and_in_json
     assert "b against a, by sex" in said and "b minus a" in said
     (found,) = json.loads(out.read_text(encoding="utf-8"))["comparisons"]
     assert (found["model"], found["against"], found["attribute"]) == ("b", "a", "sex")
-    truth = compare(rows["y"], worse, rows["guess"], rows["sex"])
+    truth = compare(rows["y"], worse, rows["guess"], rows["sex"], strata="none")
     assert found["differences"] == {k: c.as_dict() for k, c in truth.items()}
 
 
@@ -180,7 +180,7 @@ def test_files_that_are_no_tables_are_refused(tmp_path: Path) -> None:
 
 def test_a_runs_page_can_be_recomputed_by_one_command(one_run: Path, tmp_path: Path) -> None:
     out = tmp_path / "o.json"
-    audit([one_run / "predictions.parquet"], json=out)
+    audit([one_run / "predictions.parquet"], strata="cell", min_group=0, json=out)
     found = json.loads(out.read_text(encoding="utf-8"))["audits"][0]
     for name, e in Run(one_run).subject().estimates.items():
         assert found["metrics"][name] == e.as_dict()

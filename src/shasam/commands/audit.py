@@ -32,7 +32,8 @@ def audit(
     fail_over: Annotated[list[str] | None, Parameter(negative=())] = None,
     junit: Path | None = None,
     summary: Path | None = None,
-    strata: Literal["cell", "group", "none"] = "cell",
+    strata: Literal["none", "group", "cell"] = "none",
+    min_group: int = 30,
     draws: int = 2000,
     seed: int = 0,
     level: float = 0.95,
@@ -77,6 +78,8 @@ def audit(
         Add a Markdown summary to this file, such as "$GITHUB_STEP_SUMMARY".
     strata
         What a resampled test set keeps: the size of every cell, of every group, or none.
+    min_group
+        Groups with fewer rows are shown, but not compared with others.
     draws
         Bootstrap draws.
     seed
@@ -112,19 +115,27 @@ def audit(
         for f, n in zip(files, names, strict=True)
     ]
     subjects = [
-        subjects_of(p, draws=draws, seed=seed, level=level, strata=strata) for p in predicted
+        subjects_of(p, draws=draws, seed=seed, level=level, strata=strata, min_group=min_group)
+        for p in predicted
     ]
     screen = Screen()
     flat = [subject for of_file in subjects for subject in of_file]
     for subject in flat:
         print_subject(subject, screen)
-    drawn = Drawn(draws, seed, level, strata)
+    drawn = Drawn(draws, seed, level, strata, min_group)
     pairs = pairings(subjects, drawn)
     for pair in pairs:
         print_pairing(pair, screen)
     if json is not None:
         write_json(
-            json, subjects, draws=draws, seed=seed, level=level, strata=strata, pairings=pairs
+            json,
+            subjects,
+            draws=draws,
+            seed=seed,
+            level=level,
+            strata=strata,
+            min_group=min_group,
+            pairings=pairs,
         )
         say(f"numbers: {json}")
     if html is not None:
@@ -163,7 +174,7 @@ def _command(files: list[Path], columns: Columns, drawn: Drawn) -> str:
             value = getattr(given, field.name)
             if value == field.default:
                 continue
-            flag = "--score" if field.name == "scores" else f"--{field.name}"
+            flag = "--score" if field.name == "scores" else f"--{field.name.replace('_', '-')}"
             for item in value if isinstance(value, tuple) else (value,):
                 words += [flag, str(item)]
     return " ".join(shlex.quote(w) for w in words)

@@ -60,6 +60,7 @@ class Metric:
     undefined_because: Callable[[Counts, int | None], str | None]
     support: Callable[[Counts, int | None], int]
     short: str = ""  # for narrow tables; the label where it is empty
+    between_groups: bool = True  # it compares groups, so small ones are left out of it
 
     @property
     def heading(self) -> str:
@@ -172,12 +173,12 @@ _BUILT_IN = (
     Metric(
         "accuracy", "Accuracy", "%", "high",
         "share of all rows that are classified correctly",
-        Average(accuracy), nothing_missing, all_rows, "acc",
+        Average(accuracy), nothing_missing, all_rows, "acc", between_groups=False,
     ),
     Metric(
         "balanced_accuracy", "Balanced accuracy", "%", "high",
         "mean over classes of their accuracy",
-        Average(_mean_class_recall), empty_class, smallest_class, "BA",
+        Average(_mean_class_recall), empty_class, smallest_class, "BA", between_groups=False,
     ),
     Metric(
         "cell_balanced_accuracy", "Cell-balanced accuracy", "%", "high",
@@ -233,6 +234,7 @@ _BUILT_IN = (
         "ece", "Calibration error", "points", "low",
         "expected calibration error of a group",
         OfScoresByGroup(scores.calibration_error), nothing_missing, smallest_group,
+        between_groups=False,
     ),
     Metric(
         "ece_max", "Calibration error (max)", "points", "low",

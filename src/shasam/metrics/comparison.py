@@ -16,12 +16,12 @@ import numpy as np
 from shasam.errors import InputError
 from shasam.metrics import catalogue
 from shasam.metrics.counts import Counts
-from shasam.metrics.evaluation import positive_of
+from shasam.metrics.evaluation import positive_of, too_few_groups
 from shasam.metrics.labels import encode
 from shasam.metrics.memory import check_comparison
 from shasam.metrics.resampling import STRATA
 from shasam.metrics.scores import OfScores, OfScoresByGroup
-from shasam.metrics.statistic import Pair
+from shasam.metrics.statistic import Pair, Statistic
 
 
 @dataclass(frozen=True)
@@ -54,13 +54,15 @@ def compare(
     seed: int = 0,
     level: float = 0.95,
     strata: str = "cell",
+    min_group: int = 0,
 ) -> dict[str, Comparison]:
     """a - b for every metric of counts; rows of both models are the same, in one order.
 
     The interval resamples joint answers; ``strata`` says whose sizes are kept, as in ``evaluate``
-    (``cell``: each (class, group), ``group``, or ``none``). The p is a permutation
-    test: if the models are equally good, it does not matter whose answer is whose, so the two
-    answers to each row are swapped by a fair coin.
+    (``cell``: each (class, group), ``group``, or ``none``). Groups with fewer than ``min_group``
+    rows are left out of metrics that compare groups. The p is a permutation test: if the models are
+    equally good, it does not matter whose answer is whose, so the two answers to each row are
+    swapped by a fair coin.
     """
     columns = {"label": label, "prediction of a": prediction_a, "prediction of b": prediction_b}
     [t, a, b], class_names = encode(columns, classes)
@@ -79,26 +81,33 @@ def compare(
     rng = np.random.default_rng(seed)
     drawn, expected = _resample(n_CABG, draws, rng, strata)
     swapped = _swap(n_CABG, draws, rng)
-    pair = Pair(_both(n_CABG), _both(drawn), _both(expected), positive)
+    pair = Pair(_both(n_CABG), _both(drawn), _both(expected), _both(swapped), positive)
+    places = counts.large(min_group)
+    some = len(places) < G
+    of_large = (counts.only(places), pair.only(places)) if some else (counts, pair)
     out: dict[str, Comparison] = {}
     for metric in catalogue.metrics().values():
         if isinstance(metric.value, OfScores | OfScoresByGroup):
             continue
-        support = metric.support(counts, positive)
-        reason = metric.undefined_because(counts, positive)
+        table, used = of_large if metric.between_groups else (counts, pair)
+        reason = too_few_groups(counts, min_group) if metric.between_groups else None
+        reason = reason or metric.undefined_because(table, positive)
+        support = metric.support(table, positive) if table.groups else 0
         if reason:
-            nan = math.nan
-            out[metric.name] = Comparison(nan, nan, nan, nan, support, reason)
-            continue
-        of_a, of_b = (float(metric.value.value(n, positive)) for n in pair.tables)
-        low, high = metric.value.difference_ends(pair, level)
-        chance_a, chance_b = (metric.value.value(n, positive) for n in _both(swapped))
-        difference = of_a - of_b
-        as_far = int((np.abs(chance_a - chance_b) >= abs(difference) - 1e-12).sum())
-        p = (1 + as_far) / (1 + draws)
-        low, high = min(low, difference), max(high, difference)
-        out[metric.name] = Comparison(difference, low, high, p, support)
+            out[metric.name] = Comparison(math.nan, math.nan, math.nan, math.nan, support, reason)
+        else:
+            out[metric.name] = _compared(metric.value, used, level, support)
     return out
+
+
+def _compared(statistic: Statistic, pair: Pair, level: float, support: int) -> Comparison:
+    of_a, of_b = (float(statistic.value(n, pair.positive)) for n in pair.tables)
+    chance_a, chance_b = (statistic.value(n, pair.positive) for n in pair.swapped)
+    difference = of_a - of_b
+    as_far = int((np.abs(chance_a - chance_b) >= abs(difference) - 1e-12).sum())
+    p = (1 + as_far) / (1 + len(chance_a))
+    low, high = statistic.difference_ends(pair, level)
+    return Comparison(difference, min(low, difference), max(high, difference), p, support)
 
 
 def _both(n_CABG: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -50,13 +50,26 @@ class Counts:
 
     @property
     def cells_CG(self) -> np.ndarray:
-        """Images of each (class, group) cell."""
+        """Rows of each (class, group) cell."""
         return self.n_CPG.sum(1)
 
     def empty_cells(self) -> list[str]:
-        """The (class, group) cells without an image, in words."""
+        """The (class, group) cells without a row, in words."""
         rows = np.argwhere(self.cells_CG == 0)
         return [f"class {self.classes[c]!r} in group {self.groups[g]!r}" for c, g in rows]
+
+    @property
+    def sizes_G(self) -> np.ndarray:
+        """Rows of each group."""
+        return self.n_CPG.sum((0, 1))
+
+    def large(self, least: int) -> np.ndarray:
+        """The groups with at least that many rows, as places in ``groups``."""
+        return np.flatnonzero(self.sizes_G >= least)
+
+    def only(self, places: np.ndarray) -> Counts:
+        """The same table with these groups alone."""
+        return Counts(self.n_CPG[:, :, places], self.classes, tuple(self.groups[g] for g in places))
 
     def empty_groups(self) -> list[str]:
         return [repr(self.groups[g]) for g in np.flatnonzero(self.n_CPG.sum((0, 1)) == 0)]

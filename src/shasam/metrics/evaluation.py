@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
+
+import numpy as np
 
 from shasam.metrics import catalogue
 from shasam.metrics.catalogue import Metric
@@ -28,12 +31,14 @@ def evaluate(
     seed: int = 0,
     level: float = 0.95,
     strata: str = "cell",
+    min_group: int = 0,
 ) -> dict[str, Estimate]:
     """Every metric with its interval; values are fractions 0..1.
 
     ``label``, ``prediction`` and ``group`` are columns of codes or names; ``scores`` are class
     probabilities (n, C), or for two classes the probability of the second (n,). ``positive`` is the
-    favourable class, by default the second of two. The formulas stand in ``docs/metrics.md``.
+    favourable class, by default the second of two. Groups with fewer than ``min_group`` rows are
+    left out of metrics that compare groups. The formulas stand in ``docs/metrics.md``.
 
     >>> e = evaluate([0, 0, 1, 1] * 50, [0, 1, 1, 1] * 50, [0, 1, 0, 1] * 50)
     >>> e["accuracy"].value, e["eo_mean"].value
@@ -43,10 +48,12 @@ def evaluate(
     counts = Counts.from_codes(t, p, s, class_names, group_names)
     check_evaluation(len(class_names), len(group_names), draws, scores=scores is not None)
     made = Resampling(counts, positive_of(counts, positive), draws, seed, level, strata)
+    large = _large_groups(made, min_group)
+    out = _of_counts(made, large)
     if scores is None:
-        return _of_counts(made)
-    scores_NC = checked_scores(scores, len(t), len(class_names))
-    return _of_counts(made) | _of_scores(Scored(made, t, p, s, scores_NC))
+        return out
+    rows = Scored(made, t, p, s, checked_scores(scores, len(t), len(class_names)))
+    return out | _of_scores(rows, large)
 
 
 def evaluate_counts(
@@ -57,9 +64,11 @@ def evaluate_counts(
     seed: int = 0,
     level: float = 0.95,
     strata: str = "cell",
+    min_group: int = 0,
 ) -> dict[str, Estimate]:
     """The metrics that need no scores, from the table of counts alone."""
-    return _of_counts(Resampling(counts, positive_of(counts, positive), draws, seed, level, strata))
+    made = Resampling(counts, positive_of(counts, positive), draws, seed, level, strata)
+    return _of_counts(made, _large_groups(made, min_group))
 
 
 def values(
@@ -85,28 +94,61 @@ def positive_of(counts: Counts, positive: int | None) -> int | None:
     return 1 if positive is None and len(counts.classes) == 2 else positive
 
 
-def _of_counts(made: Resampling) -> dict[str, Estimate]:
+@dataclass(frozen=True)
+class _Large:
+    """The groups that are large enough to be compared."""
+
+    made: Resampling
+    places: np.ndarray
+    reason: str | None  # why nothing can be compared
+
+
+def too_few_groups(counts: Counts, min_group: int) -> str | None:
+    """Why nothing can be compared, where small groups are left out."""
+    if len(counts.large(min_group)) >= 2 or min_group <= 0:
+        return None
+    return f"fewer than two groups have {min_group} rows, so there is nothing to compare"
+
+
+def _large_groups(made: Resampling, min_group: int) -> _Large:
+    places = made.counts.large(min_group)
+    if len(places) == len(made.counts.groups):
+        return _Large(made, places, None)
+    reason = too_few_groups(made.counts, min_group)
+    if reason:
+        return _Large(made, places, reason)
+    return _Large(replace(made, counts=made.counts.only(places), _made={}), places, None)
+
+
+def _of_counts(made: Resampling, large: _Large) -> dict[str, Estimate]:
     out = {}
     for metric in catalogue.metrics().values():
         if not isinstance(metric.value, OfScores | OfScoresByGroup):
-            support = metric.support(made.counts, made.positive)
-            out[metric.name] = _undefined(metric, made) or metric.value.estimate(made, support)
+            used = large.made if metric.between_groups else made
+            support = metric.support(used.counts, made.positive)
+            out[metric.name] = _undefined(metric, used, large) or metric.value.estimate(
+                used, support
+            )
     return out
 
 
-def _of_scores(rows: Scored) -> dict[str, Estimate]:
+def _of_scores(rows: Scored, large: _Large) -> dict[str, Estimate]:
+    of_large = rows if large.made is rows.made else rows.only(large.places, large.made)
     out = {}
     for metric in catalogue.metrics().values():
         if isinstance(metric.value, OfScoresByGroup):
             for g, group in enumerate(rows.counts.groups):
                 out[f"{metric.name}_{group}"] = metric.value.estimate(rows, g)
         elif isinstance(metric.value, OfScores):
-            out[metric.name] = _undefined(metric, rows.made) or metric.value.estimate(rows)
+            used = of_large if metric.between_groups else rows
+            out[metric.name] = _undefined(metric, used.made, large) or metric.value.estimate(used)
     return out
 
 
-def _undefined(metric: Metric, made: Resampling) -> Estimate | None:
+def _undefined(metric: Metric, made: Resampling, large: _Large) -> Estimate | None:
     reason = metric.undefined_because(made.counts, made.positive)
+    if reason is None and metric.between_groups:
+        reason = large.reason
     if reason is None:
         return None
     return Estimate.undefined(reason, metric.support(made.counts, made.positive))

@@ -14,6 +14,8 @@ from statistics import NormalDist
 
 import numpy as np
 
+from shasam.metrics.tails import binomial_upper
+
 Norm = Callable[[np.ndarray], np.ndarray]  # (..., some axes) -> (...)
 
 STEPS = 11  # bisections: an end is found to 1/4096 of the range that is searched
@@ -66,6 +68,17 @@ def fold(
     return low, high
 
 
+def widest_only(rates_RG: np.ndarray) -> np.ndarray:
+    """The two groups that lie farthest apart, all others half-way between them; norm 1.
+
+    Noise adds least to a largest gap that stands alone.
+    """
+    row = int((rates_RG.max(-1) - rates_RG.min(-1)).argmax())
+    out = np.zeros_like(rates_RG)
+    out[row, rates_RG[row].argmax()], out[row, rates_RG[row].argmin()] = 0.5, -0.5
+    return out
+
+
 def directions_of(gaps: np.ndarray, noise_D: np.ndarray, norm: Norm) -> list[np.ndarray]:
     """Where the gaps may point: ``candidates`` of norm 1.
 
@@ -111,6 +124,7 @@ TIES = 2.0  # distances below √2 standard errors count as ties: at 1, eight ti
 def lowest(
     rates_K: np.ndarray,
     drawn_DK: np.ndarray,
+    around_DK: np.ndarray,
     centre_K: np.ndarray,
     size_K: np.ndarray,
     level: float,
@@ -118,21 +132,35 @@ def lowest(
     """Interval for the smallest of several rates.
 
     The smallest of noisy rates lies below the smallest rate, and the more so the closer the rates
-    are. Upper end: that error is simulated around the observed distances to the minimum, freed of
-    what noise explains, and taken off; but the smallest rate is not above any single one, so no
-    rate's own upper end (Wilson's, for K of them at once) is exceeded. Lower end: the percentile of
-    the lowest rate by itself, which holds without knowing the distances, because the smallest
-    observed rate is never above the observed rate of the truly smallest one.
+    are. Upper end: that error is simulated, with noise around shrunken rates (``around_DK``,
+    ``centre_K``), and taken off. How close the rates are is not known, so two distances are tried:
+    those of the shrunken rates, and the observed ones freed of what noise explains. But the
+    smallest rate is not above any single one, so no rate's own upper end, for K of them at once, is
+    exceeded. Lower end: the lowest of the rates' own lower ends (percentiles of ``drawn_DK``),
+    because a small group whose observed rate is good may still be the worst.
     """
+    error = (1 - level) / 2
     seen, worst = float(rates_K.min()), int(rates_K.argmin())
-    noise_DK = drawn_DK - centre_K
+    noise_DK = around_DK - centre_K
     variance_K = noise_DK.var(0)
     above_K = (rates_K - seen) ** 2 - TIES * (variance_K + variance_K[worst])
-    error_D = (np.sqrt(np.maximum(above_K, 0.0)) + noise_DK).min(1)
-    high = seen - float(np.quantile(error_D, (1 - level) / 2))
-    high = min(high, float(wilson_ends(rates_K, size_K, 1 - (1 - level) / len(rates_K))[1].min()))
-    low = float(np.quantile(drawn_DK[:, worst], (1 - level) / 2))
+    high = seen
+    for distance_K in (centre_K - centre_K.min(), np.sqrt(np.maximum(above_K, 0.0))):
+        high = max(high, seen - float(np.quantile((distance_K + noise_DK).min(1), error)))
+    high = min(high, _lowest_upper(rates_K, size_K, error / len(rates_K)))
+    low = float(np.quantile(drawn_DK, error, axis=0).min())
     return max(min(low, seen), 0.0), min(max(high, seen), 1.0)
+
+
+def _lowest_upper(rates_K: np.ndarray, size_K: np.ndarray, error: float) -> float:
+    """The lowest of the exact upper limits; Wilson's lie below them and say where to look."""
+    about_K = wilson_ends(rates_K, size_K, 1 - 2 * error)[1]
+    best = 1.0
+    for k in np.argsort(about_K):
+        if about_K[k] >= best:
+            break
+        best = min(best, binomial_upper(rates_K[k] * size_K[k], float(size_K[k]), error))
+    return best
 
 
 def wilson_ends(

@@ -32,6 +32,14 @@ class Scored:
     def counts(self) -> Counts:
         return self.made.counts
 
+    def only(self, places: np.ndarray, made: Resampling) -> Scored:
+        """The rows of these groups alone."""
+        code_G = np.full(len(self.counts.groups), -1)
+        code_G[places] = np.arange(len(places))
+        s = code_G[self.s]
+        kept = s >= 0
+        return Scored(made, self.t[kept], self.p[kept], s[kept], self.scores_NC[kept])
+
     @cached_property
     def reliability(self) -> Reliability:
         confidence = np.take_along_axis(self.scores_NC, self.p[:, None], 1)[:, 0]

@@ -12,7 +12,7 @@ import numpy as np
 from shasam.errors import InputError
 from shasam.metrics.comparison import Comparison
 from shasam.metrics.estimate import Estimate
-from shasam.metrics.student import quantile, two_sided_p
+from shasam.metrics.tails import quantile, two_sided_p
 
 
 @dataclass(frozen=True)

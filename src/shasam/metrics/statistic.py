@@ -21,6 +21,7 @@ from shasam.metrics.intervals import (
     from_centre,
     lowest,
     percentile,
+    widest_only,
 )
 from shasam.metrics.resampling import Resampling
 from shasam.metrics.tables import Table, rates
@@ -40,12 +41,27 @@ class Statistic(Protocol):
 
 @dataclass(frozen=True)
 class Pair:
-    """Two models on the same rows: their tables, resampled tables, and the expectation of those."""
+    """Two models on the same rows: their tables, and tables that could have come instead."""
 
     tables: tuple[np.ndarray, np.ndarray]  # (C, P, G) of a and of b
-    drawn: tuple[np.ndarray, np.ndarray]  # (D, C, P, G)
-    expected: tuple[np.ndarray, np.ndarray]
+    drawn: tuple[np.ndarray, np.ndarray]  # (D, C, P, G) resampled
+    expected: tuple[np.ndarray, np.ndarray]  # (C, P, G), their expectation
+    swapped: tuple[np.ndarray, np.ndarray]  # (D, C, P, G), answers of a and b mixed up by chance
     positive: int | None
+
+    def only(self, places: np.ndarray) -> Pair:
+        """The same for some of the groups."""
+
+        def some(pair: tuple[np.ndarray, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+            return pair[0][..., places], pair[1][..., places]
+
+        return Pair(
+            some(self.tables),
+            some(self.drawn),
+            some(self.expected),
+            some(self.swapped),
+            self.positive,
+        )
 
 
 @dataclass(frozen=True)
@@ -80,12 +96,11 @@ class Lowest:
         return self._rates(n_CPG, positive).min(-1)
 
     def estimate(self, made: Resampling, support: int) -> Estimate:
-        (drawn, centre), n_CPG = made.bootstrap, made.counts.n_CPG
-        rates_K, drawn_DK, centre_K = (
-            self._rates(n, made.positive) for n in (n_CPG, drawn, centre)
-        )
+        n_CPG = made.counts.n_CPG
+        rates_K, drawn_DK = (self._rates(n, made.positive) for n in (n_CPG, made.bootstrap[0]))
+        around_DK, centre_K = (rates(n).reshape(*n.shape[:-3], -1) for n in made.noise(self.table))
         size_K = self.table(n_CPG, made.positive).sum(-2).reshape(-1)
-        low, high = lowest(rates_K, drawn_DK, centre_K, size_K, made.level)
+        low, high = lowest(rates_K, drawn_DK, around_DK, centre_K, size_K, made.level)
         return Estimate(float(rates_K.min()), low, high, support)
 
     def difference_ends(self, pair: Pair, level: float) -> Ends:
@@ -123,6 +138,8 @@ class Gap:
         away_RG, noise_DRG = from_centre(rates_RG, rates(drawn) - rates(expected))
         seen = float(self.norm(rates_RG))
         directions = directions_of(away_RG, noise_DRG, self.norm)
+        if self.norm is largest:
+            directions.append(widest_only(rates_RG))
         low, high = fold(seen, noise_DRG, self.norm, directions, made.level)
         p = self.p(made)
         if p > 1 - made.level:  # chance alone gives as much: the data do not exclude 0

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from shasam.errors import MemoryLimitError, SpecError
 from shasam.files import write_atomic
-from shasam.metrics import as_json, catalogue
+from shasam.metrics import adjusted, as_json, catalogue
 from shasam.metrics.memory import affordable_draws
 from shasam.output.terminal import complain
 from shasam.report.paired import Pairing
 from shasam.report.predictions import Predicted
 from shasam.report.subject import Subject
+from shasam.report.words import verdict
 
 
 @dataclass(frozen=True)
@@ -74,12 +75,14 @@ def subjects_of(
     seed: int,
     level: float,
     strata: str,
+    min_group: int,
     tell: Callable[[str], None] = complain,
 ) -> list[Subject]:
     """One subject for each sensitive attribute, and for their intersection.
 
     Where memory is short, fewer draws are taken; an intersection of too many groups for any is
-    left out. Both are said aloud.
+    left out. Both are said aloud. Claims about gaps allow for the number of attributes (Holm's
+    adjustment).
     """
     out: list[Subject] = []
     for g in predicted.groupings:
@@ -117,9 +120,11 @@ def subjects_of(
                 strata=strata,
                 ids=predicted.ids,
                 unit="rows",
+                min_group=min_group,
             )
         )
-    return out
+    claims = adjusted([s.claim for s in out])
+    return [replace(s, claim=c) for s, c in zip(out, claims, strict=True)]
 
 
 def write_json(
@@ -130,11 +135,18 @@ def write_json(
     seed: int,
     level: float,
     strata: str,
+    min_group: int,
     pairings: Sequence[Pairing] = (),
 ) -> None:
     """All numbers of an audit, and how the intervals were made."""
     content = {
-        "intervals": {"draws": draws, "seed": seed, "level": level, "strata": strata},
+        "intervals": {
+            "draws": draws,
+            "seed": seed,
+            "level": level,
+            "strata": strata,
+            "min_group": min_group,
+        },
         "audits": [
             {
                 "model": s.name,
@@ -143,6 +155,9 @@ def write_json(
                 "draws": s.draws,
                 "classes": list(s.counts.classes),
                 "groups": list(s.counts.groups),
+                "not_compared": list(s.small),
+                "verdict": verdict(s),
+                "claim": None if s.claim is None else s.claim.as_dict(),
                 "metrics": as_json(s.estimates),
                 "cells": [
                     {"class": r.name, "group": r.group, "accuracy": r.estimate.as_dict()}

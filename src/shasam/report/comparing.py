@@ -54,7 +54,7 @@ def settings_of(
     for i, (name, members) in enumerate(blocks.items()):
         entries = [entry_of(r, draws, seed, known.get(r.path)) for r in members]
         printed = published(members[0].protocol)
-        against = _against(entries, Drawn(draws, seed))
+        against = _against(entries, Drawn(draws, seed, strata="cell", min_group=0))
         out.append(_setting(f"setting-{i}", name, entries, printed, "images", against))
     return out
 

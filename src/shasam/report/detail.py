@@ -104,7 +104,8 @@ def _by_group(subject: Subject, selected: Sequence[str]) -> list[dict[str, Any]]
     for group in subject.counts.groups:
         own = [r for r in subject.groups if r.group == group]
         rates = [r.estimate for r in own if r.kind == "accuracy" or r.name in selected]
-        out.append({"group": group, "n": rates[0].support, "rates": rates})
+        few = group in subject.small
+        out.append({"group": group, "n": rates[0].support, "rates": rates, "small": few})
     return out
 
 

@@ -49,7 +49,7 @@ def model_card(run: Run, subject: Subject | None = None) -> str:
     lines += [
         "",
         "Values in per cent and points. Recompute in this folder with "
-        "`shasam audit predictions.parquet`.",
+        "`shasam audit predictions.parquet --strata cell --min-group 0`.",
         "",
     ]
     return "\n".join(lines)

@@ -40,8 +40,9 @@ def _note(subject: Subject) -> str:
         f"Values are recomputed from predictions. Intervals of averages are percentiles of "
         f"{count(subject.draws)} Bayesian bootstrap draws from the counts, "
         f"{_KEPT[subject.strata]}; those of gaps come from inverting a test, so that a gap of 0 "
-        "can be inside; those of single rates are Wilson's. An undefined number says why and is "
-        "never 0."
+        "can be inside, and start at 0 where shuffling the groups within each class gives as large "
+        "a gap in more than one of twenty cases; those of single rates are Wilson's. An undefined "
+        "number says why and is never 0."
     )
 
 
@@ -100,7 +101,8 @@ def write_report(
         "level": f"{100 * subjects[0].level:g}",
         "method_note": _note(subjects[0]),
         "recompute": "\n".join(
-            f"shasam audit {_shown(r.path, out)}/predictions.parquet" for r in opened[:8]
+            f"shasam audit {_shown(r.path, out)}/predictions.parquet --strata cell --min-group 0"
+            for r in opened[:8]
         )
         + (f"\n# and so on for {len(opened) - 8} more runs" if len(opened) > 8 else ""),
     }

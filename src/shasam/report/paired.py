@@ -35,12 +35,13 @@ class Entry:
 
 @dataclass(frozen=True)
 class Drawn:
-    """How the intervals of a comparison are made."""
+    """How intervals are made and which groups are compared; the defaults are those of an audit."""
 
     draws: int = 2000
     seed: int = 0
     level: float = 0.95
-    strata: str = "cell"
+    strata: str = "none"
+    min_group: int = 30
 
 
 @dataclass(frozen=True)
@@ -123,6 +124,7 @@ def pairing(x: Entry, y: Entry, attribute: str, drawn: Drawn) -> Pairing:
             seed=drawn.seed,
             level=drawn.level,
             strata=drawn.strata,
+            min_group=drawn.min_group,
         )
     except (InputError, MemoryLimitError) as error:
         return Pairing(x.name, y.name, attribute, None, str(error))

@@ -58,7 +58,9 @@ def _cells(subject: Subject) -> Table:
         table.add_column(name, justify="right")
     for rate in subject.cells:
         value, span = _shown(rate.estimate, 1)
-        table.add_row(str(rate.name), rate.group, count(rate.estimate.support), value, span)
+        small = "dim" if rate.group in subject.small else None
+        support = count(rate.estimate.support)
+        table.add_row(str(rate.name), rate.group, support, value, span, style=small)
     return table
 
 

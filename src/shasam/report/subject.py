@@ -7,7 +7,16 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from shasam.metrics import Counts, Estimate, Rate, cell_rates, evaluate, group_rates
+from shasam.metrics import (
+    Claim,
+    Counts,
+    Estimate,
+    Rate,
+    cell_rates,
+    claim_of,
+    evaluate,
+    group_rates,
+)
 from shasam.metrics.areas import densities
 from shasam.metrics.calibration import Reliability
 from shasam.metrics.scores import checked_scores
@@ -34,6 +43,8 @@ class Subject:
     draws: int = 2000
     unit: str = "images"  # what a row is
     positive: int | None = None  # the favourable class
+    min_group: int = 0  # groups with fewer rows are shown, but not compared
+    claim: Claim | None = None  # what may be said of the gap between groups
 
     @classmethod
     def of(
@@ -54,6 +65,7 @@ class Subject:
         strata: str = "cell",
         ids: np.ndarray | None = None,
         unit: str = "images",
+        min_group: int = 0,
     ) -> Subject:
         """Evaluate codes and scores once, for every figure and table."""
         counts = Counts.from_codes(t, p, s, classes, groups)
@@ -69,6 +81,7 @@ class Subject:
             seed=seed,
             level=level,
             strata=strata,
+            min_group=min_group,
         )
         density = reliability = None
         if scores_NC is not None:
@@ -96,19 +109,14 @@ class Subject:
             draws,
             unit,
             positive,
+            min_group,
+            claim_of(
+                counts.only(counts.large(min_group)), estimates, positive=positive, level=level
+            ),
         )
 
     @property
-    def widest(self) -> tuple[Rate, Rate] | None:
-        """The two cells of one class that lie farthest apart, lower first."""
-        best: tuple[Rate, Rate] | None = None
-        for name in self.counts.classes:
-            cells = [r for r in self.cells if r.name == name and r.estimate.defined]
-            if len(cells) < 2:
-                continue
-            low = min(cells, key=lambda r: r.estimate.value)
-            high = max(cells, key=lambda r: r.estimate.value)
-            gap = high.estimate.value - low.estimate.value
-            if best is None or gap > best[1].estimate.value - best[0].estimate.value:
-                best = (low, high)
-        return best
+    def small(self) -> tuple[str, ...]:
+        """The groups that have too few rows to be compared."""
+        sizes = zip(self.counts.groups, self.counts.sizes_G.tolist(), strict=True)
+        return tuple(name for name, n in sizes if n < self.min_group)

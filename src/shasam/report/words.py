@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from shasam.metrics import Comparison, Estimate
+from shasam.metrics import Claim, Comparison, Estimate
 from shasam.report.subject import Subject
 
 
@@ -33,39 +33,60 @@ def p_value(p: float) -> str:
 
 def verdict(subject: Subject) -> list[str]:
     """How accurate, how unequal, how sure: sentences for one model."""
-    e, n = subject.estimates, subject.counts.total
-    acc, eo = e["accuracy"], e["eo_mean"]
-    groups, unit = len(subject.counts.groups), subject.unit
+    acc, eo = subject.estimates["accuracy"], subject.estimates["eo_mean"]
     lines = [
-        f"Of {count(n)} test {unit}, {percent(acc.value)} % are classified correctly "
-        f"({100 * subject.level:g} % interval {interval(acc)})."
+        f"Of {count(subject.counts.total)} test {subject.unit}, {percent(acc.value)} % are "
+        f"classified correctly ({100 * subject.level:g} % interval {interval(acc)})."
     ]
     if not eo.defined:
         lines.append(f"Equalized odds has no value here: {eo.reason}.")
-        return lines
-    between = "the two groups" if groups == 2 else f"pairs of the {groups} groups"
-    lines.append(
-        f"Between {between} of {subject.attribute}, accuracy on the same class differs by "
-        f"{percent(eo.value)} points on average (EO mean, {interval(eo)})."
-    )
-    pair = subject.widest
-    if pair is not None and e["eo_max"].value > 0:
-        low, high = pair
+    if subject.claim is not None:
+        lines += claimed(subject.claim, subject)
+    if subject.small:
+        few, many = len(subject.small) == 1, len(subject.small) > 5
+        names = joined([*subject.small[:5], *(["others"] if many else [])])
         lines.append(
-            f"The widest gap is on {low.name}: {percent(low.estimate.value)} % right in group "
-            f"{low.group}, {percent(high.estimate.value)} % in group {high.group}."
+            f"{'One group has' if few else f'{len(subject.small)} groups have'} fewer than "
+            f"{subject.min_group} {subject.unit} ({names}): shown, but not compared."
         )
-    smallest = eo.support
-    if eo.low <= 0:
+    return lines
+
+
+def claimed(claim: Claim, subject: Subject) -> list[str]:
+    """The sentences about a gap: its size, who makes it, and whether it is more than chance."""
+    e, contrast = claim.estimate, claim.contrast
+    groups = len(subject.counts.groups) - len(subject.small)
+    between = "the two groups" if groups == 2 else f"pairs of the {groups} groups"
+    if claim.metric == "eo_mean":
+        lines = [
+            f"Between {between} of {subject.attribute}, accuracy on the same class differs by "
+            f"{percent(e.value)} points on average (EO mean, {interval(e)})."
+        ]
+    else:
+        lines = [
+            f"Between the groups of {subject.attribute}, accuracy differs by up to "
+            f"{percent(e.value)} points ({interval(e)})."
+        ]
+    if contrast is not None and contrast.gap.value > 0:
+        on = f" is on {contrast.rate}" if contrast.rate else ""
         lines.append(
-            f"That is within what chance alone gives with {count(smallest)} {unit} in the smallest "
-            "cell: this test set cannot tell the model from one without a gap."
+            f"The widest gap{on}: {percent(contrast.low.value)} % right in group "
+            f"{contrast.low_group}, {percent(contrast.high.value)} % in group "
+            f"{contrast.high_group}, {percent(contrast.gap.value)} points apart "
+            f"({interval(contrast.gap)}, allowing for its choice as the widest)."
+        )
+    several = f", allowing for {claim.attributes} attributes" if claim.attributes > 1 else ""
+    sure = f"{p_value(claim.p)}{several}"
+    if claim.real:
+        lines.append(
+            f"That is more than what chance gives ({sure}): the gap is real, and at least "
+            f"{percent(e.low)} points."
         )
     else:
-        sure = "far beyond" if eo.low > 0.5 * eo.value else "more than"
         lines.append(
-            f"That is {sure} what chance gives with {count(smallest)} {unit} in the smallest "
-            f"cell: the gap is real, and at least {percent(eo.low)} points."
+            f"That is within what chance alone gives ({sure}; {count(e.support)} {subject.unit} in "
+            f"the smallest {'cell' if claim.metric == 'eo_mean' else 'group'}): no gap is shown, "
+            f"but it could be up to {percent(e.high)} points."
         )
     return lines
 

@@ -1,4 +1,4 @@
-"""Student's t distribution without scipy: the tail through the incomplete beta function."""
+"""Tails of Student's t and of the binomial distribution without scipy, by the incomplete beta."""
 
 from __future__ import annotations
 
@@ -21,6 +21,18 @@ def quantile(level: float, df: int) -> float:
         middle = (low + high) / 2
         low, high = (middle, high) if two_sided_p(middle, df) > 1 - level else (low, middle)
     return (low + high) / 2
+
+
+def binomial_upper(right: float, size: float, error: float) -> float:
+    """Clopper and Pearson's upper limit (1934) of a rate: P(as few as ``right``) = ``error``."""
+    if right >= size:
+        return 1.0
+    low, high = right / size, 1.0
+    for _ in range(50):
+        middle = (low + high) / 2
+        as_few = 1.0 - _incomplete_beta(right + 1, size - right, middle)
+        low, high = (middle, high) if as_few > error else (low, middle)
+    return high
 
 
 def _incomplete_beta(a: float, b: float, x: float) -> float:

@@ -1,0 +1,62 @@
+"""Verdicts of an audit: what is claimed, and what is not."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as pacsv
+
+from shasam.commands.audit import audit
+
+
+def save(rows: dict[str, np.ndarray], path: Path) -> Path:
+    pacsv.write_csv(pa.table({k: pa.array(v) for k, v in rows.items()}), path)
+    return path
+
+
+def test_a_verdict_says_what_the_data_could_hide_and_who_is_too_few_to_compare(
+    tmp_path: Path,
+) -> None:
+    y = np.arange(808) // 2 % 2
+    guess = np.where(np.arange(808) % 5 == 0, 1 - y, y)  # alike in all groups
+    group = np.repeat(["a", "b", "few"], [400, 400, 8])
+    path, out = save({"y": y, "guess": guess, "g": group}, tmp_path / "p.csv"), tmp_path / "o.json"
+    audit([path], label="y", prediction="guess", sensitive=["g"], json=out)
+    found = json.loads(out.read_text(encoding="utf-8"))["audits"][0]
+    said = " ".join(found["verdict"])
+    high = 100 * found["metrics"]["eo_mean"]["high"]
+    assert f"no gap is shown, but it could be up to {high:.1f} points" in said
+    assert "One group has fewer than 30 rows (few): shown, but not compared." in said
+    assert found["not_compared"] == ["few"] and found["groups"] == ["a", "b", "few"]
+    assert found["claim"]["real"] is False
+
+
+def test_claims_about_several_attributes_allow_for_their_number(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 2, 600)
+    rows = {
+        "y": y,
+        "guess": np.where(rng.random(600) < 0.8, y, 1 - y),
+        "sex": rng.choice(["f", "m"], 600),
+        "age": rng.choice(["young", "old"], 600),
+    }
+    path, out = save(rows, tmp_path / "p.csv"), tmp_path / "o.json"
+    audit([path], label="y", prediction="guess", sensitive=["sex", "age"], json=out)
+    audits = json.loads(out.read_text(encoding="utf-8"))["audits"]
+    assert [a["claim"]["attributes"] for a in audits] == [3, 3, 3]
+    for a in audits:
+        assert a["claim"]["p"] >= a["metrics"]["eo_mean"]["p"]
+
+
+def test_where_the_label_is_the_attribute_accuracy_is_still_compared(tmp_path: Path) -> None:
+    y = np.repeat(["f", "m"], 200)
+    guess = np.where(np.arange(400) % np.where(y == "f", 20, 4) == 0, "m", y)
+    guess = np.where((y == "m") & (np.arange(400) % 4 == 0), "f", guess)
+    path, out = save({"y": y, "guess": guess, "sex": y}, tmp_path / "p.csv"), tmp_path / "o.json"
+    audit([path], label="y", prediction="guess", sensitive=["sex"], json=out)
+    said = " ".join(json.loads(out.read_text(encoding="utf-8"))["audits"][0]["verdict"])
+    assert "Equalized odds has no value here" in said
+    assert "accuracy differs by up to 20.0 points" in said and "the gap is real" in said
