@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 from lightning_fabric import Fabric
-from shasam.training.spec import StageSpec, TrainSpec
 from tests.methods.test_training import VIT, build
 from tests.tiny_data import TinyData
 
 from shasam.losses import unit_length
 from shasam.registry import names
+from shasam.spec.train import StageSpec, TrainSpec
 from shasam.training.runtime import Runtime
 from shasam.training.trainer import Trainer
 

@@ -39,7 +39,9 @@ def as_they_are(pixels):
 @pytest.mark.parametrize("spoil", [duplicated, half_black, equal, as_they_are])
 @pytest.mark.parametrize("name", ["shasam", "shasam-ld", "shasam-literal", "fscl+", "supcon"])
 def test_hostile_images_train_without_a_nan(name, spoil, precision):
-    data = CellData(COUNTS, size=16)
+    # not 16 px: over maps of one pixel, torch 2.13 takes the bfloat16 gradient of a strided
+    # convolution's weights from memory that nobody has written
+    data = CellData(COUNTS, size=32)
     spoil(data.pixels)
     method = build(name, vit=False)
     stage = StageSpec(steps=STEPS, batch_views=48, lr=3e-3)
@@ -48,7 +50,7 @@ def test_hostile_images_train_without_a_nan(name, spoil, precision):
         data,
         TrainSpec(learn=stage, classify=stage, precision=precision, validate_every=0),
         seed=1,
-        image_size=16,
+        image_size=32,
         fabric=Fabric(accelerator="cpu", devices=1, precision=precision),
         runtime=Runtime(quiet=True),
     ).fit()  # a loss or gradient that is not finite would raise
@@ -78,7 +80,9 @@ def test_losses_at_any_scale_are_finite_with_finite_gradients(name):
         if seed % 5 == 0:
             z[::4] = 0.0  # rows without a direction
         dtype = (torch.float32, torch.bfloat16, torch.float16)[seed % 3]
-        z = (z * min(scale, 1e3) if dtype == torch.float16 else z * scale).to(dtype)
+        if dtype == torch.float16:  # 10⁶ and the gradient at 10⁻⁶ are no 16-bit numbers
+            scale = min(max(scale, 1e-3), 1e3)
+        z = (z * scale).to(dtype)
         z.requires_grad_()
         sets = torch.arange(3 * n).split(n)
         t = torch.cat([torch.zeros(2 * n), torch.ones(n)]).long()
