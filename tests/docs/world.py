@@ -6,6 +6,8 @@ import csv
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 from PIL import Image
 from tests.data.test_sources import celeba, utkface
 
@@ -22,6 +24,7 @@ def make_world(folder: Path) -> Path:
     np.save(folder / "embeddings.npy", rng.normal(size=(200, 16)).astype(np.float32))
     _table(folder / "labels.csv", ["t", "s"], labels.tolist())
     _predictions(folder / "predictions.csv", rng)
+    _warehouse(folder, rng)
     return folder
 
 
@@ -49,6 +52,23 @@ def _predictions(path: Path, rng: np.random.Generator) -> None:
     guess = np.where(rng.random(600) < 0.8 + 0.05 * sex, y, 1 - y)
     rows = [[a, b, ("f", "m")[c], a, b] for a, b, c in zip(y, guess, sex, strict=True)]
     _table(path, ["y", "guess", "sex", "label", "prediction"], rows)
+
+
+def _warehouse(folder: Path, rng: np.random.Generator) -> None:
+    """Counted rows, and a folder of Parquet files."""
+    rows = [
+        [t, p, sex, race, score, int(rng.integers(20, 90))]
+        for t in (0, 1)
+        for sex in "fm"
+        for race in "AB"
+        for p, score in ((0, 0.3), (1, 0.8))
+    ]
+    _table(folder / "counts.csv", ["label", "prediction", "sex", "race", "score", "n"], rows)
+    (folder / "parts").mkdir()
+    for i in range(2):
+        y, p, sex = rng.integers(0, 2, (3, 300))
+        table = pa.table({"label": y, "prediction": p, "sex": np.array(["f", "m"])[sex]})
+        pq.write_table(table, folder / "parts" / f"{i}.parquet")
 
 
 def _table(path: Path, header: list[str], rows: list) -> None:

@@ -26,6 +26,7 @@ def audit(
     positive: str | None = None,
     classes: Annotated[list[str] | None, Parameter(negative=())] = None,
     missing: Literal["error", "drop", "group"] = "error",
+    counts: Annotated[bool, Parameter(negative=())] = False,
     json: Path | None = None,
     html: Path | None = None,
     figures: Path | None = None,
@@ -45,7 +46,8 @@ def audit(
     Parameters
     ----------
     files
-        One table for each model; several are put side by side. "-" is standard input.
+        One table for each model; several are put side by side. A table is a file, a folder or
+        quoted pattern of Parquet files ("parts/*.parquet"), or "-" for standard input.
     label
         Column of the true class (default: target, label or y_true).
     prediction
@@ -63,6 +65,8 @@ def audit(
     missing
         Rows without a label, prediction or group: an error, left out, or (for a sensitive
         attribute) a group of their own.
+    counts
+        Each line stands for as many rows as its column n says; a query makes such a table.
     json
         Write all numbers to this file.
     html
@@ -87,6 +91,7 @@ def audit(
     level
         Level of the intervals.
     """
+    from shasam.output.progress import shown_progress
     from shasam.output.terminal import Screen, complain, say
     from shasam.report import write_audit, write_audit_figures
     from shasam.report.auditing import limits_of, subjects_of, write_json
@@ -108,16 +113,26 @@ def audit(
         positive,
         tuple(classes or ()),
         missing,
+        counts,
     )
     names = _distinct(files)
-    predicted = [
-        read_predictions(f, columns, n, ids=len(files) > 1)
-        for f, n in zip(files, names, strict=True)
-    ]
-    subjects = [
-        subjects_of(p, draws=draws, seed=seed, level=level, strata=strata, min_group=min_group)
-        for p in predicted
-    ]
+    subjects = []
+    with shown_progress() as progress:
+        for file, name in zip(files, names, strict=True):
+            told = progress(f"reading {name}")
+            read = read_predictions(file, columns, name, ids=len(files) > 1, progress=told)
+            told = progress(f"measuring {name}")
+            subjects.append(
+                subjects_of(
+                    read,
+                    draws=draws,
+                    seed=seed,
+                    level=level,
+                    strata=strata,
+                    min_group=min_group,
+                    progress=told,
+                )
+            )
     screen = Screen()
     flat = [subject for of_file in subjects for subject in of_file]
     for subject in flat:
@@ -176,5 +191,5 @@ def _command(files: list[Path], columns: Columns, drawn: Drawn) -> str:
                 continue
             flag = "--score" if field.name == "scores" else f"--{field.name.replace('_', '-')}"
             for item in value if isinstance(value, tuple) else (value,):
-                words += [flag, str(item)]
+                words += [flag] if item is True else [flag, str(item)]
     return " ".join(shlex.quote(w) for w in words)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from shasam.metrics.counts import tally
 from shasam.metrics.estimate import Estimate
 from shasam.metrics.intervals import directions_of, fold
 
@@ -18,26 +19,33 @@ DRAWS = 500  # resampled curves; each has hundreds of points, so fewer of them t
 
 
 def score_areas(
-    score_NK: np.ndarray, s: np.ndarray, groups: int, *, draws: int, seed: int, level: float
+    score_NK: np.ndarray,
+    s: np.ndarray,
+    groups: int,
+    *,
+    draws: int,
+    seed: int,
+    level: float,
+    repeats: np.ndarray | None = None,
 ) -> dict[str, Estimate]:
     """``abcc`` and ``abpc`` of K score columns (one for two classes, C for more)."""
-    sizes = np.bincount(s, minlength=groups)
+    sizes = tally(s, groups, repeats)
     columns = score_NK.shape[1]
     rng = np.random.default_rng([seed, 2])
     draws = min(draws, DRAWS)
     cumulative, density, exact = [], [], []
     for k in range(columns):
         score = score_NK[:, k]
-        n_GB = histogram(score, s, groups)
+        n_GB = histogram(score, s, groups, repeats)
         alpha = n_GB + 1.0 / BINS
         weight = rng.standard_gamma(np.broadcast_to(alpha, (draws, *alpha.shape)))
         share = weight / weight.sum(-1, keepdims=True)
         noise = share - alpha / alpha.sum(-1, keepdims=True)
         at = n_GB / sizes[:, None]
-        smooth_GBB = np.stack([_kernel(score[s == g]) for g in range(groups)])
+        smooth_GBB = _kernels(score, s, groups, repeats)
         cumulative.append((_steps(at), _steps(noise)))
         density.append((_smooth(at, smooth_GBB), _smooth(noise, smooth_GBB)))
-        exact.append(_exact(score, s, groups))
+        exact.append(_exact(score, s, groups, repeats))
     support = int(sizes.min())
     out = {}
     for name, parts in (("abcc", cumulative), ("abpc", density)):
@@ -57,19 +65,21 @@ def score_areas(
     return out
 
 
-def histogram(score: np.ndarray, s: np.ndarray, groups: int) -> np.ndarray:
-    """Images per group and score bin: (G, 100)."""
+def histogram(
+    score: np.ndarray, s: np.ndarray, groups: int, repeats: np.ndarray | None = None
+) -> np.ndarray:
+    """Rows per group and score bin: (G, 100)."""
     b = np.clip((score * BINS).astype(np.int64), 0, BINS - 1)
-    return np.bincount(s * BINS + b, minlength=groups * BINS).reshape(groups, BINS)
+    return tally(s * BINS + b, groups * BINS, repeats).reshape(groups, BINS)
 
 
-def densities(score: np.ndarray, s: np.ndarray, groups: int) -> np.ndarray:
+def densities(
+    score: np.ndarray, s: np.ndarray, groups: int, repeats: np.ndarray | None = None
+) -> np.ndarray:
     """Smoothed density of each group at the middles of the bins, for pictures: (G, 100)."""
-    n_GB = histogram(score, s, groups)
+    n_GB = histogram(score, s, groups, repeats)
     at = n_GB / np.maximum(n_GB.sum(1, keepdims=True), 1)
-    return np.stack(
-        [at[g] @ _kernel(score[s == g]) if n_GB[g].any() else at[g] for g in range(groups)]
-    )
+    return np.einsum("gb,gbx->gx", at, _kernels(score, s, groups, repeats))
 
 
 def _steps(share_GB: np.ndarray) -> np.ndarray:
@@ -87,9 +97,23 @@ def _pairs(curve_GB: np.ndarray) -> np.ndarray:
     return gaps.reshape(*gaps.shape[:-2], -1)
 
 
-def _kernel(score: np.ndarray) -> np.ndarray:
+def _kernels(
+    score: np.ndarray, s: np.ndarray, groups: int, repeats: np.ndarray | None
+) -> np.ndarray:
+    """The smoothing of each group's density: (G, BINS, BINS)."""
+    out = []
+    for g in range(groups):
+        own = score[s == g]
+        n = np.ones(len(own)) if repeats is None else repeats[s == g]
+        total = max(float(n.sum()), 1.0)
+        mean = float(own @ n) / total
+        out.append(_kernel(float(((own - mean) ** 2) @ n / total) ** 0.5, total))
+    return np.stack(out)
+
+
+def _kernel(sd: float, total: float) -> np.ndarray:
     """Gaussian smoothing with Scott's bandwidth sd·n^(-1/5), reflected at 0 and 1: (BINS, BINS)."""
-    width = max(float(score.std()) * len(score) ** -0.2, 0.5 / BINS)
+    width = max(sd * total**-0.2, 0.5 / BINS)
     x = (np.arange(BINS) + 0.5) / BINS
     out = np.zeros((BINS, BINS))
     for image in (x, -x, 2 - x):
@@ -97,14 +121,19 @@ def _kernel(score: np.ndarray) -> np.ndarray:
     return out / out.mean(1, keepdims=True)  # each bin keeps its mass
 
 
-def _exact(score: np.ndarray, s: np.ndarray, groups: int) -> float:
+def _exact(score: np.ndarray, s: np.ndarray, groups: int, repeats: np.ndarray | None) -> float:
     """Mean over pairs of ∫|F_a - F_b|, from the sorted scores themselves."""
     order = np.argsort(score, kind="stable")
     x, g = score[order].astype(np.float64), s[order]
+    n = np.ones(len(x)) if repeats is None else repeats[order].astype(np.float64)
     width = np.diff(x)
-    gaps = []
-    curves = [np.cumsum(g == k)[:-1] / max((g == k).sum(), 1) for k in range(groups)]
-    for i in range(groups):
-        for j in range(i + 1, groups):
-            gaps.append(float(np.abs(curves[i] - curves[j]) @ width))
+    curves = []
+    for k in range(groups):
+        own = np.cumsum(np.where(g == k, n, 0.0))
+        curves.append(own[:-1] / max(own[-1], 1.0))
+    gaps = [
+        float(np.abs(curves[i] - curves[j]) @ width)
+        for i in range(groups)
+        for j in range(i + 1, groups)
+    ]
     return float(np.mean(gaps))

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from shasam.metrics.counts import tally
+
 BINS = 15
 
 
@@ -23,17 +25,24 @@ class Reliability:
 
     @classmethod
     def of(
-        cls, right: np.ndarray, confidence: np.ndarray, s: np.ndarray, groups: int
+        cls,
+        right: np.ndarray,
+        confidence: np.ndarray,
+        s: np.ndarray,
+        groups: int,
+        repeats: np.ndarray | None = None,
     ) -> Reliability:
         """Bins (b/15, (b+1)/15]; ``right`` is a column of booleans."""
         b = np.clip(np.ceil(confidence * BINS).astype(np.int64) - 1, 0, BINS - 1)
         place = s * BINS + b
         size, shape = groups * BINS, (groups, BINS)
 
-        def sums(weights: np.ndarray | None) -> np.ndarray:
+        def sums(values: np.ndarray) -> np.ndarray:
+            weights = values if repeats is None else values * repeats
             return np.bincount(place, weights=weights, minlength=size).reshape(shape)
 
-        return cls(sums(None), sums(right.astype(np.float64)), sums(confidence))
+        n_GB = tally(place, size, repeats).reshape(shape)
+        return cls(n_GB, sums(right.astype(np.float64)), sums(confidence))
 
     def gaps_GB(self) -> np.ndarray:
         """Signed, weighted gaps whose absolute sum over bins is the ECE of the group."""

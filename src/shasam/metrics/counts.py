@@ -37,11 +37,11 @@ class Counts:
         s: np.ndarray,
         classes: Sequence[str],
         groups: Sequence[str],
+        repeats: np.ndarray | None = None,
     ) -> Counts:
-        """Count codes 0..C-1 and 0..G-1."""
+        """Count codes 0..C-1 and 0..G-1; ``repeats`` says how many rows each entry stands for."""
         C, G = len(classes), len(groups)
-        joint = (t * C + p) * G + s
-        n = np.bincount(joint, minlength=C * C * G).reshape(C, C, G)
+        n = tally((t * C + p) * G + s, C * C * G, repeats).reshape(C, C, G)
         return cls(n, tuple(classes), tuple(groups))
 
     @property
@@ -73,6 +73,24 @@ class Counts:
 
     def empty_groups(self) -> list[str]:
         return [repr(self.groups[g]) for g in np.flatnonzero(self.n_CPG.sum((0, 1)) == 0)]
+
+
+def tally(codes: np.ndarray, size: int, repeats: np.ndarray | None = None) -> np.ndarray:
+    """How many rows have each code 0..size-1; exact up to 2**53 rows."""
+    if repeats is None:
+        return np.bincount(codes, minlength=size)
+    return np.rint(np.bincount(codes, weights=repeats, minlength=size)).astype(np.int64)
+
+
+def checked_repeats(repeats: Any, entries: int) -> np.ndarray:
+    """Whole numbers of rows, one for each entry."""
+    values = np.asarray(repeats)
+    if values.shape != (entries,):
+        raise InputError(f"repeats have the shape {values.shape}; {entries} entries need one each")
+    whole = np.rint(values.astype(np.float64))
+    if not np.isfinite(whole).all() or (whole < 0).any() or (np.abs(whole - values) > 1e-9).any():
+        raise InputError("repeats must be whole numbers of rows, 0 or more")
+    return whole.astype(np.int64)
 
 
 def encode_rows(

@@ -11,7 +11,7 @@ import numpy as np
 
 from shasam.metrics import catalogue
 from shasam.metrics.catalogue import Metric
-from shasam.metrics.counts import Counts, encode_rows
+from shasam.metrics.counts import Counts, checked_repeats, encode_rows
 from shasam.metrics.estimate import Estimate
 from shasam.metrics.memory import check_evaluation
 from shasam.metrics.resampling import Resampling
@@ -32,28 +32,31 @@ def evaluate(
     level: float = 0.95,
     strata: str = "cell",
     min_group: int = 0,
+    repeats: Any = None,
 ) -> dict[str, Estimate]:
     """Every metric with its interval; values are fractions 0..1.
 
     ``label``, ``prediction`` and ``group`` are columns of codes or names; ``scores`` are class
     probabilities (n, C), or for two classes the probability of the second (n,). ``positive`` is the
     favourable class, by default the second of two. Groups with fewer than ``min_group`` rows are
-    left out of metrics that compare groups. The formulas stand in ``docs/metrics.md``.
+    left out of metrics that compare groups. ``repeats`` says how many rows each entry stands for,
+    where they were counted by a database. The formulas stand in ``docs/metrics.md``.
 
     >>> e = evaluate([0, 0, 1, 1] * 50, [0, 1, 1, 1] * 50, [0, 1, 0, 1] * 50)
     >>> e["accuracy"].value, e["eo_mean"].value
     (0.75, 0.5)
     """
     t, p, s, class_names, group_names = encode_rows(label, prediction, group, classes, groups)
-    counts = Counts.from_codes(t, p, s, class_names, group_names)
+    repeated = None if repeats is None else checked_repeats(repeats, len(t))
+    counts = Counts.from_codes(t, p, s, class_names, group_names, repeated)
     check_evaluation(len(class_names), len(group_names), draws, scores=scores is not None)
     made = Resampling(counts, positive_of(counts, positive), draws, seed, level, strata)
     large = _large_groups(made, min_group)
     out = _of_counts(made, large)
     if scores is None:
         return out
-    rows = Scored(made, t, p, s, checked_scores(scores, len(t), len(class_names)))
-    return out | _of_scores(rows, large)
+    scores_NC = checked_scores(scores, len(t), len(class_names))
+    return out | _of_scores(Scored(made, t, p, s, scores_NC, repeated), large)
 
 
 def evaluate_counts(

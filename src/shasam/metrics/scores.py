@@ -27,6 +27,7 @@ class Scored:
     p: np.ndarray
     s: np.ndarray
     scores_NC: np.ndarray
+    repeats: np.ndarray | None = None  # how many rows each entry stands for
 
     @property
     def counts(self) -> Counts:
@@ -43,7 +44,8 @@ class Scored:
     @cached_property
     def reliability(self) -> Reliability:
         confidence = np.take_along_axis(self.scores_NC, self.p[:, None], 1)[:, 0]
-        return Reliability.of(self.p == self.t, confidence, self.s, len(self.counts.groups))
+        groups = len(self.counts.groups)
+        return Reliability.of(self.p == self.t, confidence, self.s, groups, self.repeats)
 
     @cached_property
     def calibration_noise_DGB(self) -> np.ndarray:
@@ -60,7 +62,7 @@ class Scored:
         made = self.made
         return score_areas(
             columns_NK, self.s, len(self.counts.groups),
-            draws=made.draws, seed=made.seed, level=made.level,
+            draws=made.draws, seed=made.seed, level=made.level, repeats=self.repeats,
         )  # fmt: skip
 
 

@@ -77,6 +77,7 @@ def subjects_of(
     strata: str,
     min_group: int,
     tell: Callable[[str], None] = complain,
+    progress: Callable[[int, int], None] | None = None,
 ) -> list[Subject]:
     """One subject for each sensitive attribute, and for their intersection.
 
@@ -85,7 +86,9 @@ def subjects_of(
     adjustment).
     """
     out: list[Subject] = []
-    for g in predicted.groupings:
+    for number, g in enumerate(predicted.groupings):
+        if progress is not None:
+            progress(number, len(predicted.groupings))
         classes, groups, scored = (
             len(predicted.classes),
             len(g.names),
@@ -121,6 +124,7 @@ def subjects_of(
                 ids=predicted.ids,
                 unit="rows",
                 min_group=min_group,
+                repeats=predicted.repeats,
             )
         )
     claims = adjusted([s.claim for s in out])

@@ -14,8 +14,15 @@ from shasam.report.columns import Chosen, Missing
 NO_VALUE = "(missing)"  # the group of the rows without one, where that is asked for
 
 
-def without_missing(table: pa.Table, chosen: Chosen, missing: Missing, where: str) -> pa.Table:
-    """Rows without a label, prediction or group: refused, left out, or in a group of their own."""
+def without_missing(
+    table: pa.Table, chosen: Chosen, missing: Missing, where: str, repeats: np.ndarray | None
+) -> pa.Table:
+    """Rows without a label, prediction or group: refused, left out, or in a group of their own.
+
+    ``repeats`` says how many rows each entry of the table stands for.
+    """
+    n = np.ones(table.num_rows, dtype=np.int64) if repeats is None else repeats
+    total = int(n.sum())
     own = set(chosen.sensitive) if missing == "group" else set()
     classified = {chosen.label, *([chosen.prediction] if chosen.prediction else [])}
     own -= classified
@@ -24,7 +31,7 @@ def without_missing(table: pa.Table, chosen: Chosen, missing: Missing, where: st
         if column in chosen.scores:
             continue
         absent = _absent(table.column(column))
-        rows = int(absent.sum())
+        rows = int(n[absent].sum())
         if not rows:
             continue
         if column in own:
@@ -33,16 +40,16 @@ def without_missing(table: pa.Table, chosen: Chosen, missing: Missing, where: st
         elif missing == "drop":
             lost |= absent
         else:
+            first = f", the first is row {int(absent.argmax()) + 1:,}" if repeats is None else ""
             raise InputError(
-                f"{rows:,} of {table.num_rows:,} rows of {where} have no value in the column "
-                f"{column!r}, the first is row {int(absent.argmax()) + 1:,}. Fill them in, leave "
-                "them out with --missing drop, or, for a sensitive attribute, make them a group "
-                "with --missing group"
+                f"{rows:,} of {total:,} rows of {where} have no value in the column "
+                f"{column!r}{first}. Fill them in, leave them out with --missing drop, or, for a "
+                "sensitive attribute, make them a group with --missing group"
             )
     if not lost.any():
         return table
     warnings.warn(
-        f"{int(lost.sum()):,} of {table.num_rows:,} rows of {where} are left out: they have no "
+        f"{int(n[lost].sum()):,} of {total:,} rows of {where} are left out: they have no "
         "label, prediction or group",
         ShasamWarning,
         stacklevel=2,
@@ -75,6 +82,26 @@ def codes_of(
     rank[order] = np.arange(len(found))
     codes = rank[encoded.indices.to_numpy(zero_copy_only=False)]
     return codes, tuple(str(found[i]) for i in order)
+
+
+def checked_score(values: pa.ChunkedArray, column: str, where: str, first: int = 0) -> np.ndarray:
+    """Probabilities as float64; ``first`` is the number of rows that were read before."""
+    if not (pa.types.is_floating(values.type) or pa.types.is_integer(values.type)):
+        raise InputError(f"the score column {column!r} of {where} does not hold numbers")
+    x = values.to_numpy().astype(np.float64)
+    bad = ~np.isfinite(x)
+    if bad.any():
+        raise InputError(
+            f"{int(bad.sum())} of {len(x)} scores in the column {column!r} of {where} are "
+            f"missing, NaN or infinite, the first in row {first + int(bad.argmax()) + 1}; leave "
+            "those rows out or repair the model"
+        )
+    if len(x) and (x.min() < -1e-6 or x.max() > 1 + 1e-6):
+        raise InputError(
+            f"the score column {column!r} of {where} reaches from {x.min():.4g} to "
+            f"{x.max():.4g}; give probabilities (apply softmax or a sigmoid first)"
+        )
+    return np.clip(x, 0.0, 1.0)
 
 
 def _absent(values: pa.ChunkedArray) -> np.ndarray:

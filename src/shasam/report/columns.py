@@ -13,6 +13,7 @@ from shasam.tables import TableFile
 LABELS = ("target", "label", "y_true")
 PREDICTIONS = ("prediction", "predicted", "y_pred")
 SENSITIVE = ("sensitive", "group")
+COUNTS = ("n", "count")
 ID = "id"
 Missing = Literal["error", "drop", "group"]
 
@@ -29,6 +30,7 @@ class Columns:
     positive: str | None = None
     classes: tuple[str, ...] = ()
     missing: Missing = "error"
+    counts: bool = False  # a line stands for as many rows as its column n says
 
 
 @dataclass(frozen=True)
@@ -71,6 +73,11 @@ def choose(table: TableFile, asked: Columns) -> Chosen:
             f"--score (its columns: {', '.join(table.column_names)})"
         )
     return Chosen(label, prediction, scores, tuple(found))
+
+
+def count_column(table: TableFile) -> str:
+    """The column that says how many rows a line stands for."""
+    return _find(table, None, COUNTS, "number of rows", "AS n in the query")
 
 
 def _find(table: TableFile, given: str | None, usual: Sequence[str], what: str, flag: str) -> str:

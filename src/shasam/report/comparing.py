@@ -39,7 +39,17 @@ def entry_of(run: Run, draws: int, seed: int, subject: Subject | None = None) ->
     if estimates is None:
         estimates = evaluate_counts(counts, positive=p.positive, draws=draws, seed=seed)
     return Entry(
-        run.name, run.method, run.seed, estimates, p.t, p.p, g.s, p.classes, g.names, p.ids
+        run.name,
+        run.method,
+        run.seed,
+        estimates,
+        p.t,
+        p.p,
+        g.s,
+        p.classes,
+        g.names,
+        p.ids,
+        rows=counts.total,
     )
 
 
@@ -171,7 +181,7 @@ def _setting(
 
 
 def _caption(entries: Sequence[Entry], unit: str) -> str:
-    n = {len(e.label) for e in entries}
+    n = {e.rows for e in entries}
     size = f"{min(n):,}" if len(n) == 1 else f"{min(n):,} to {max(n):,}"
     return f"{size} test {unit}; small: interval, or the standard deviation over seeds"
 

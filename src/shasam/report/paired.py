@@ -31,6 +31,7 @@ class Entry:
     groups: tuple[str, ...]
     ids: np.ndarray | None
     positive: int | None = None
+    rows: int = 0  # of the test set
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,7 @@ def audited(subject: Subject) -> Entry:
     s, counts = subject, subject.counts
     return Entry(
         s.name, s.name, None, s.estimates, s.label, s.prediction, s.group,
-        counts.classes, counts.groups, s.ids, s.positive,
+        counts.classes, counts.groups, s.ids, s.positive, counts.total,
     )  # fmt: skip
 
 
@@ -136,6 +137,8 @@ def _matched(x: Entry, y: Entry) -> tuple[Any, Any, str]:
     everything = slice(None)
     if x.classes != y.classes or x.groups != y.groups:
         return everything, everything, "their classes or groups are not the same"
+    if not len(x.label) or not len(y.label):
+        return everything, everything, "rows were counted and are not known one by one"
     if len(x.label) != len(y.label):
         numbers = f"{len(x.label):,} and {len(y.label):,}"
         return everything, everything, f"their test rows are not the same ({numbers})"

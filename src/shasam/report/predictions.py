@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -13,9 +14,11 @@ import pyarrow as pa
 from shasam.errors import DataError, InputError
 from shasam.metrics import intersect
 from shasam.registry import did_you_mean
-from shasam.report.codes import codes_of, without_missing
-from shasam.report.columns import ID, Chosen, Columns, choose
+from shasam.report.codes import checked_score, codes_of, without_missing
+from shasam.report.columns import ID, Chosen, Columns, choose, count_column
+from shasam.report.counting import MOST_ROWS, ROWS, counted, given_counts
 from shasam.tables import open_table
+from shasam.tables.table import slices
 
 MOST_GROUPS = 50
 MOST_CLASSES = 1000
@@ -42,23 +45,41 @@ class Predicted:
     groupings: tuple[Grouping, ...]
     positive: int | None
     ids: np.ndarray | None = None
+    repeats: np.ndarray | None = None  # how many rows each entry stands for, where they are counted
 
 
 def read_predictions(
-    path: Path, asked: Columns, name: str | None = None, *, ids: bool = True
+    path: Path,
+    asked: Columns,
+    name: str | None = None,
+    *,
+    ids: bool = True,
+    progress: Callable[[int, int], None] | None = None,
 ) -> Predicted:
     """Read a table of predictions; every complaint says which column and what to do.
 
-    ``ids`` reads the column ``id`` too, by which the rows of two files are matched.
+    ``ids`` reads the column ``id`` too, by which the rows of two files are matched. The rows of a
+    large table are counted in batches and not kept.
     """
     source = open_table(path)
     where, metadata = source.name, source.metadata
     chosen = choose(source, asked)
     matched = ids and ID in source.column_names
-    table = source.read(list(dict.fromkeys([*chosen.all, *([ID] if matched else [])])))
+    wanted = list(dict.fromkeys([*chosen.all, *([ID] if matched else [])]))
+    if asked.counts:
+        table = given_counts(source, chosen, count_column(source))
+    elif (source.rows or 0) > MOST_ROWS:
+        told = partial(_tell, progress, source.rows)
+        table = counted(source.batches(chosen.all), chosen, asked.threshold, where, told)
+    else:
+        table = source.read(wanted)
+        if table.num_rows > MOST_ROWS:
+            table = counted(slices(table.select(chosen.all)), chosen, asked.threshold, where)
     if not table.num_rows:
         raise DataError(f"{where} has no rows; there is nothing to audit")
-    table = without_missing(table, chosen, asked.missing, where)
+    kept = ROWS not in table.column_names
+    repeats = None if kept else table.column(ROWS).to_numpy()
+    table = without_missing(table, chosen, asked.missing, where, repeats)
     if not table.num_rows:
         raise DataError(f"every row of {where} has a missing value; there is nothing to audit")
     t, label_names = codes_of(
@@ -81,9 +102,15 @@ def read_predictions(
         assert scores_NC is not None
         p = _decide(scores_NC, asked.threshold, classes, positive)
     groupings = _groupings(table, chosen, where, metadata)
-    row_ids = table.column(ID).to_numpy(zero_copy_only=False) if matched else None
+    row_ids = table.column(ID).to_numpy(zero_copy_only=False) if matched and kept else None
+    repeats = None if kept else table.column(ROWS).to_numpy()
     name = name or (path.stem if source.content is None else source.name)
-    return Predicted(name, t, p, scores_NC, classes, groupings, positive, row_ids)
+    return Predicted(name, t, p, scores_NC, classes, groupings, positive, row_ids, repeats)
+
+
+def _tell(progress: Callable[[int, int], None] | None, rows: int | None, done: int) -> None:
+    if progress is not None:
+        progress(done, rows or done)
 
 
 def _groupings(
@@ -199,25 +226,7 @@ def _scores(
 ) -> np.ndarray | None:
     if not columns:
         return None
-    values = []
-    for column in columns:
-        array = table.column(column)
-        if not (pa.types.is_floating(array.type) or pa.types.is_integer(array.type)):
-            raise InputError(f"the score column {column!r} of {where} does not hold numbers")
-        x = array.to_numpy().astype(np.float64)
-        bad = ~np.isfinite(x)
-        if bad.any():
-            raise InputError(
-                f"{int(bad.sum())} of {len(x)} scores in the column {column!r} of {where} are "
-                f"missing, NaN or infinite, the first in row {int(bad.argmax()) + 1}; leave those "
-                "rows out or repair the model"
-            )
-        if x.min() < -1e-6 or x.max() > 1 + 1e-6:
-            raise InputError(
-                f"the score column {column!r} of {where} reaches from {x.min():.4g} to "
-                f"{x.max():.4g}; give probabilities (apply softmax or a sigmoid first)"
-            )
-        values.append(x)
+    values = [checked_score(table.column(column), column, where) for column in columns]
     if len(values) == 1 and len(classes) == 2:
         other = 1.0 - values[0]
         return np.stack([other, values[0]] if positive == 1 else [values[0], other], 1)

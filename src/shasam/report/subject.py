@@ -21,10 +21,12 @@ from shasam.metrics.areas import densities
 from shasam.metrics.calibration import Reliability
 from shasam.metrics.scores import checked_scores
 
+_NONE = np.zeros(0, np.int64)
+
 
 @dataclass(frozen=True)
 class Subject:
-    """Counts, estimates and curves; ``rows`` are kept for paired comparisons."""
+    """Counts, estimates and curves; single rows, unless they were counted, for comparisons."""
 
     name: str  # the model
     attribute: str  # the sensitive attribute, or several joined
@@ -34,9 +36,9 @@ class Subject:
     groups: list[Rate]
     density_GB: np.ndarray | None = None  # of the positive class's score, by group
     reliability: Reliability | None = None
-    label: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64), repr=False)
-    prediction: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64), repr=False)
-    group: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64), repr=False)
+    label: np.ndarray = field(default_factory=lambda: _NONE, repr=False)
+    prediction: np.ndarray = field(default_factory=lambda: _NONE, repr=False)
+    group: np.ndarray = field(default_factory=lambda: _NONE, repr=False)
     ids: np.ndarray | None = field(default=None, repr=False)
     level: float = 0.95  # of the intervals
     strata: str = "cell"  # whose sizes resampling keeps
@@ -66,9 +68,10 @@ class Subject:
         ids: np.ndarray | None = None,
         unit: str = "images",
         min_group: int = 0,
+        repeats: np.ndarray | None = None,
     ) -> Subject:
         """Evaluate codes and scores once, for every figure and table."""
-        counts = Counts.from_codes(t, p, s, classes, groups)
+        counts = Counts.from_codes(t, p, s, classes, groups, repeats)
         estimates = evaluate(
             t,
             p,
@@ -82,15 +85,16 @@ class Subject:
             level=level,
             strata=strata,
             min_group=min_group,
+            repeats=repeats,
         )
         density = reliability = None
         if scores_NC is not None:
             probabilities = checked_scores(scores_NC, len(t), len(classes))
             favourable = positive if positive is not None else 1
             if len(classes) == 2:
-                density = densities(probabilities[:, favourable], s, len(groups))
+                density = densities(probabilities[:, favourable], s, len(groups), repeats)
             chosen = np.take_along_axis(probabilities, p[:, None], 1)[:, 0]
-            reliability = Reliability.of(p == t, chosen, s, len(groups))
+            reliability = Reliability.of(p == t, chosen, s, len(groups), repeats)
         return cls(
             name,
             attribute,
@@ -100,9 +104,7 @@ class Subject:
             group_rates(counts, level),
             density,
             reliability,
-            t,
-            p,
-            s,
+            *((t, p, s) if repeats is None else (_NONE, _NONE, _NONE)),
             ids,
             level,
             strata,
