@@ -25,7 +25,7 @@ KNOWN = {"sensitive": ["sex", "race"], "score": ["score"]}
 def rows() -> pa.Table:
     rng = np.random.default_rng(0)
     n = 6000
-    y, sex, race = rng.integers(0, 2, n), rng.integers(0, 2, n), rng.integers(0, 3, n)
+    y, sex, race = rng.integers(0, 2, n), rng.integers(0, 2, n), rng.choice(3, n, p=[0.4, 0.4, 0.2])
     score = np.clip(0.5 + 0.2 * (2 * y - 1) + rng.normal(0, 0.2, n) + 0.1 * sex, 0, 1)
     score[::3] = score[::3].round(1)  # many scores lie on the edges of calibration's bins
     names = np.array(["no", "yes"])
@@ -65,7 +65,10 @@ def parts(rows: pa.Table, folder: Path) -> Path:
     return folder / "parts"
 
 
-@pytest.mark.parametrize("flags", [{}, {"prediction": None, "threshold": 0.4}])
+@pytest.mark.parametrize(
+    "flags",
+    [{}, {"prediction": None, "threshold": 0.4}, {"min_group": 1500, "sensitive": ["race"]}],
+)
 @pytest.mark.parametrize("kind", ["file", "csv", "folder", "pattern"])
 def test_rows_counted_in_batches_give_the_audit_of_the_rows(
     rows: pa.Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, flags: dict

@@ -39,7 +39,8 @@ class Scored:
         code_G[places] = np.arange(len(places))
         s = code_G[self.s]
         kept = s >= 0
-        return Scored(made, self.t[kept], self.p[kept], s[kept], self.scores_NC[kept])
+        repeats = None if self.repeats is None else self.repeats[kept]
+        return Scored(made, self.t[kept], self.p[kept], s[kept], self.scores_NC[kept], repeats)
 
     @cached_property
     def reliability(self) -> Reliability:
