@@ -33,6 +33,7 @@ ONLY_PARSED = {
     "shasam records keep runs experiments/faces": "needs the runs of the hour above it",
     "shasam mine … --miner nearest": PLUGIN,
     "shasam train --set options.mining.miner=nearest": PLUGIN,
+    "python -m pytest tests/test_house.py -n 0": "tests that start tests",
     "python -m bench.training": "minutes; a benchmark",
     "python -m bench.data": "minutes; a benchmark",
     "python -m bench.submodular --write": "40 minutes; a benchmark",
