@@ -17,7 +17,7 @@ import yaml
 from shasam.errors import DataError, FileError, SpecError
 from shasam.files import MAX_TEXT, read_bytes
 
-MAX_YAML_BYTES = 50_000  # a resolved specification has about 2,000
+MAX_YAML_BYTES = 32_000  # a resolved specification has about 2,000
 MAX_DEPTH = 20
 MAX_VALUES = 1_000_000  # of a JSON document; each takes up to about 100 bytes
 MAX_WHOLE = 2**63 - 1

@@ -125,8 +125,11 @@ def file_sha256(path: str | Path) -> str:
     """SHA-256 of the content of a regular file, read in pieces."""
     digest = hashlib.sha256()
     with open_regular(path) as file:
-        while piece := file.read(1 << 20):
-            digest.update(piece)
+        try:
+            while piece := file.read(1 << 20):
+                digest.update(piece)
+        except OSError as error:
+            raise _cannot(path, "read", error) from error
     return digest.hexdigest()
 
 

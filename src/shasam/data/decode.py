@@ -31,6 +31,7 @@ MAX_PIXELS = {
 }
 MAX_SIDE = 20_000
 MIN_SIDE = 4
+_JPEG = ("JPEG", "progressive JPEG")
 _BAND = 1 << 20  # pixels that are converted at a time
 _ORIENTATION = 0x0112  # of EXIF
 _TURNS = {
@@ -51,8 +52,10 @@ class BadImage(Exception):
 def decode(data: bytes, size: int, *, fast: bool = True) -> np.ndarray:
     """The centre square of an image, upright, resized to (size, size, 3) uint8."""
     kind = sniff(data)
-    if kind == "JPEG" and fast and simplejpeg is not None:
-        picture = _plain_jpeg(data, size)
+    if kind == "JPEG" and _progressive(data):
+        kind = "progressive JPEG"
+    if kind in _JPEG and fast and simplejpeg is not None:
+        picture = _plain_jpeg(data, size, kind)
         if picture is not None:
             return _square(picture, size)
     return _square(_with_pillow(data, size, kind), size)
@@ -80,7 +83,11 @@ def sniff(data: bytes) -> str:
 
 
 def _progressive(data: bytes) -> bool:
-    """Whether the first frame of a JPEG is progressive: its start-of-frame marker says so."""
+    """Whether the first frame of a JPEG is progressive: its start-of-frame marker says so.
+
+    A file without that marker where it belongs is refused here: Pillow would look for it byte by
+    byte, for seconds in a file of some megabytes.
+    """
     place = 2
     while place + 4 <= len(data) and data[place] == 0xFF:
         marker = data[place + 1]
@@ -90,11 +97,10 @@ def _progressive(data: bytes) -> bool:
             place += 1
         else:
             place += 2 + int.from_bytes(data[place + 2 : place + 4], "big")
-    return True  # not found where it belongs: the stricter limit
+    raise BadImage("its header cannot be read")
 
 
-def _check_size(kind: str, data: bytes, width: int, height: int) -> None:
-    kind = "progressive JPEG" if kind == "JPEG" and _progressive(data) else kind
+def _check_size(kind: str, width: int, height: int) -> None:
     limit = MAX_PIXELS[kind]
     if width * height > limit or max(width, height) > MAX_SIDE:
         raise BadImage(f"{width}x{height} pixels, the limit of {kind} is {limit // 10**6} million")
@@ -102,7 +108,7 @@ def _check_size(kind: str, data: bytes, width: int, height: int) -> None:
         raise BadImage(f"{width}x{height} pixels, too small")
 
 
-def _plain_jpeg(data: bytes, size: int) -> Image.Image | None:
+def _plain_jpeg(data: bytes, size: int, kind: str) -> Image.Image | None:
     """simplejpeg's picture; None leaves the file to Pillow (EXIF, CMYK, anything unusual)."""
     if b"Exif\0" in data[:65536]:
         return None
@@ -110,7 +116,7 @@ def _plain_jpeg(data: bytes, size: int) -> Image.Image | None:
         height, width, colours, _ = simplejpeg.decode_jpeg_header(data)
     except ValueError:
         return None
-    _check_size("JPEG", data, width, height)
+    _check_size(kind, width, height)
     if colours not in ("YCbCr", "Gray"):
         return None
     # the scaled decoder only for pictures much larger than what is wanted
@@ -127,10 +133,10 @@ def _with_pillow(data: bytes, size: int, kind: str) -> Image.Image:
         warnings.simplefilter("ignore")  # Pillow warns about metadata it cannot read
         try:
             with _opened(data, kind) as image:
-                _check_size(kind, data, *image.size)
+                _check_size(kind, *image.size)
                 if getattr(image, "n_frames", 1) > 1:
                     raise BadImage(f"animated: {image.n_frames} frames")
-                if kind == "JPEG" and min(image.size) >= 4 * size:
+                if kind in _JPEG and min(image.size) >= 4 * size:
                     image.draft(None, (2 * size, 2 * size))
                 image.load()
                 turn = _TURNS.get(image.getexif().get(_ORIENTATION, 1))
@@ -146,7 +152,7 @@ def _with_pillow(data: bytes, size: int, kind: str) -> Image.Image:
 
 
 def _opened(data: bytes, kind: str) -> Image.Image:
-    if kind == "JPEG":
+    if kind in _JPEG:
         # Image.open would make an MPO of a JPEG that is followed by more pictures, as cameras write
         # for depth or brightness; the first picture is the photograph, for both decoders
         return JpegImageFile(io.BytesIO(data))

@@ -19,10 +19,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from shasam.data.verified import file_hash, unverified
+from shasam.data.verified import unverified
 from shasam.documents import read_json
 from shasam.errors import DataError, ShasamError
-from shasam.files import read_bytes, write_atomic
+from shasam.files import file_sha256, read_bytes, write_atomic
 
 VERSION = 2
 INDEX = pa.schema(
@@ -83,7 +83,7 @@ def finished_shard(
         same = table.column("id").to_pylist() == ids and np.array_equal(
             table.column("stamp").to_numpy(), stamps
         )
-        whole = same and file_hash(_part(directory, number, "bin")) == shard.pixels
+        whole = same and file_sha256(_part(directory, number, "bin")) == shard.pixels
         return shard if whole else None
     except (ShasamError, TypeError):
         return None  # not there, or torn by a kill: it is written anew

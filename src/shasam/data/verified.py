@@ -7,7 +7,6 @@ of them, such as that of a failing disk, is found by ``shasam data check``, whic
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from collections.abc import Mapping
@@ -17,10 +16,9 @@ from pathlib import Path
 
 from shasam.documents import read_json
 from shasam.errors import FileError, ShasamError
-from shasam.files import open_regular, write_atomic
+from shasam.files import file_sha256, write_atomic
 
 _NAME = ".verified.json"
-_CHUNK = 1 << 20
 
 
 def unverified(directory: Path, wanted: Mapping[str, str], *, remembered: bool = True) -> list[str]:
@@ -37,21 +35,9 @@ def unverified(directory: Path, wanted: Mapping[str, str], *, remembered: bool =
     return bad
 
 
-def file_hash(path: Path) -> str:
-    """SHA-256 of a regular file."""
-    digest = hashlib.sha256()
-    with open_regular(path) as file:
-        try:
-            while chunk := file.read(_CHUNK):
-                digest.update(chunk)
-        except OSError as error:
-            raise FileError(path, f"cannot be read: {error.strerror}") from error
-    return digest.hexdigest()
-
-
 def _has(path: Path, digest: str) -> bool:
     try:
-        return file_hash(path) == digest
+        return file_sha256(path) == digest
     except FileError:
         return False
 

@@ -69,6 +69,8 @@ def _array(file: BinaryIO, size: int, where: str) -> np.ndarray:
         raise InputError(f"{where} is not a readable NumPy array: {error}") from error
     if dtype.hasobject:
         raise InputError(f"{where} holds Python objects, which could run code; save numbers")
+    if not np.issubdtype(dtype, np.number):
+        raise InputError(f"{where} must hold numbers; it holds {str(dtype)[:40]}")
     needed = math.prod(shape) * dtype.itemsize
     if min(shape, default=0) < 0 or needed > size:
         raise InputError(f"{where} claims the shape {shape}, {readable(needed)}, and is too short")

@@ -19,7 +19,9 @@ class ArrowTable(TableFile):
     def _schema(self) -> pa.Schema:
         with self._opened() as file:
             try:
-                return pa.ipc.open_file(file).schema
+                schema = pa.ipc.open_file(file).schema
+                _ = schema.names  # raises where a name is not UTF-8
+                return schema
             except (pa.ArrowException, OSError, ValueError) as error:
                 raise DataError(f"{self.name} cannot be read as an Arrow file: {error}") from error
 

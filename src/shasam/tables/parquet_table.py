@@ -28,6 +28,7 @@ class ParquetTable(TableFile):
         with self._opened() as file:
             try:
                 found = pq.ParquetFile(file)
+                _ = found.schema_arrow.names  # raises where a name is not UTF-8
                 return found.schema_arrow, found.metadata.num_rows
             except (pa.ArrowException, OSError, ValueError) as error:
                 raise DataError(f"{self.name} cannot be read as Parquet: {error}") from error
