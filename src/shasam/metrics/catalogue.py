@@ -23,7 +23,8 @@ import numpy as np
 
 from shasam import registry
 from shasam.errors import SpecError
-from shasam.metrics import scores, tables
+from shasam.metrics import roc, scores, tables
+from shasam.metrics.confusion import RATES
 from shasam.metrics.counts import Counts, accuracy, class_recalls, recalls
 from shasam.metrics.reasons import (
     empty_cell,
@@ -39,6 +40,7 @@ from shasam.metrics.statistic import (
     Average,
     Gap,
     Lowest,
+    Ratio,
     Statistic,
     average,
     average_range,
@@ -61,6 +63,7 @@ class Metric:
     support: Callable[[Counts, int | None], int]
     short: str = ""  # for narrow tables; the label where it is empty
     between_groups: bool = True  # it compares groups, so small ones are left out of it
+    always: bool = True  # evaluated unless asked otherwise; the others are for audits
 
     @property
     def heading(self) -> str:
@@ -242,6 +245,17 @@ _BUILT_IN = (
         OfScores(scores.largest_calibration_error), empty_group, smallest_group,
     ),
     Metric(
+        "auc", "AUC", "%", "high",
+        "chance that a positive of the group scores above a negative of it",
+        OfScoresByGroup(roc.auc), nothing_missing, smallest_group,
+        between_groups=False, always=False,
+    ),
+    Metric(
+        "auc_gap", "AUC gap", "points", "low",
+        "largest difference in AUC between groups",
+        OfScores(roc.auc_gap), empty_group_or_one_group, smallest_group, always=False,
+    ),
+    Metric(
         "abcc", "Score gap (ABCC)", "points", "low",
         "demographic-parity gap averaged over all thresholds",
         OfScores(scores.abcc), empty_group_or_one_group, smallest_group,
@@ -254,3 +268,18 @@ _BUILT_IN = (
 )  # fmt: skip
 for _metric in _BUILT_IN:
     register(_metric)
+for _rate in RATES:
+    register(
+        Metric(
+            f"{_rate.name}_gap", f"{_rate.label}, gap", "points", "low",
+            f"largest difference between groups in the {_rate.meaning}",
+            Gap(_rate.table, largest), _rate.undefined_because, _rate.support, always=False,
+        )
+    )  # fmt: skip
+    register(
+        Metric(
+            f"{_rate.name}_ratio", f"{_rate.label}, ratio", "%", "high",
+            f"lowest by highest group in the {_rate.meaning}",
+            Ratio(_rate.table), _rate.ratio_undefined_because, _rate.support, always=False,
+        )
+    )  # fmt: skip

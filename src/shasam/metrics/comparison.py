@@ -14,9 +14,8 @@ from typing import Any
 import numpy as np
 
 from shasam.errors import InputError
-from shasam.metrics import catalogue
 from shasam.metrics.counts import Counts
-from shasam.metrics.evaluation import positive_of, too_few_groups
+from shasam.metrics.evaluation import chosen, positive_of, too_few_groups
 from shasam.metrics.labels import encode
 from shasam.metrics.memory import check_comparison
 from shasam.metrics.resampling import STRATA
@@ -55,6 +54,7 @@ def compare(
     level: float = 0.95,
     strata: str = "cell",
     min_group: int = 0,
+    metrics: Sequence[str] | None = None,
 ) -> dict[str, Comparison]:
     """a - b for every metric of counts; rows of both models are the same, in one order.
 
@@ -86,7 +86,7 @@ def compare(
     some = len(places) < G
     of_large = (counts.only(places), pair.only(places)) if some else (counts, pair)
     out: dict[str, Comparison] = {}
-    for metric in catalogue.metrics().values():
+    for metric in chosen(metrics):
         if isinstance(metric.value, OfScores | OfScoresByGroup):
             continue
         table, used = of_large if metric.between_groups else (counts, pair)

@@ -20,7 +20,7 @@ from shasam.metrics.labels import encode
 class Counts:
     """How many rows of class c and group g were called p."""
 
-    n_CPG: np.ndarray  # int64
+    n_CPG: np.ndarray  # int64, or what weighted rows are worth
     classes: tuple[str, ...]
     groups: tuple[str, ...]
 
@@ -91,6 +91,35 @@ def checked_repeats(repeats: Any, entries: int) -> np.ndarray:
     if not np.isfinite(whole).all() or (whole < 0).any() or (np.abs(whole - values) > 1e-9).any():
         raise InputError("repeats must be whole numbers of rows, 0 or more")
     return whole.astype(np.int64)
+
+
+def weighted(
+    t: np.ndarray,
+    p: np.ndarray,
+    s: np.ndarray,
+    weights: Any,
+    classes: Sequence[str],
+    groups: Sequence[str],
+) -> tuple[Counts, Counts]:
+    """Tables of weighted rows, scaled to how many equal rows they are worth (Kish 1965).
+
+    Unequal weights make an estimate less sure: rows of weights w are worth (Σw)² / Σw². The first
+    table has that size as a whole and serves averages over all rows; the second has it in every
+    group and serves comparisons of groups. Rates are those of the weighted rows in both.
+    """
+    w = np.asarray(weights, dtype=np.float64)
+    if w.shape != t.shape:
+        raise InputError(f"there are {w.size} weights for {len(t)} rows; each row needs one")
+    if not np.isfinite(w).all() or (w < 0).any() or not w.any():
+        raise InputError("weights must be finite, not negative, and not all 0")
+    C, G = len(classes), len(groups)
+    joint = (t * C + p) * G + s
+    n_CPG = np.bincount(joint, w, C * C * G).reshape(C, C, G)
+    sums_G = np.bincount(s, w, G)
+    worth_G = np.divide(sums_G, np.bincount(s, w * w, G), out=np.zeros(G), where=sums_G > 0)
+    worth = w.sum() / (w * w).sum()
+    names = tuple(classes), tuple(groups)
+    return Counts(n_CPG * worth, *names), Counts(n_CPG * worth_G, *names)
 
 
 def encode_rows(

@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from shasam.errors import InputError
 from shasam.metrics import catalogue
 from shasam.metrics.catalogue import Metric
-from shasam.metrics.counts import Counts, checked_repeats, encode_rows
+from shasam.metrics.counts import Counts, checked_repeats, encode_rows, weighted
 from shasam.metrics.estimate import Estimate
 from shasam.metrics.memory import check_evaluation
 from shasam.metrics.resampling import Resampling
@@ -33,14 +34,18 @@ def evaluate(
     strata: str = "cell",
     min_group: int = 0,
     repeats: Any = None,
+    metrics: Sequence[str] | None = None,
+    weights: Any = None,
 ) -> dict[str, Estimate]:
     """Every metric with its interval; values are fractions 0..1.
 
     ``label``, ``prediction`` and ``group`` are columns of codes or names; ``scores`` are class
     probabilities (n, C), or for two classes the probability of the second (n,). ``positive`` is the
     favourable class, by default the second of two. Groups with fewer than ``min_group`` rows are
-    left out of metrics that compare groups. ``repeats`` says how many rows each entry stands for,
-    where they were counted by a database. The formulas stand in ``docs/metrics.md``.
+    left out of metrics that compare groups. ``metrics`` names those wanted, ``["all"]`` for every
+    one; without it, error rates by name are left out. ``repeats`` says how many rows each entry
+    stands for, where they were counted by a database. ``weights`` are sample weights, one for each
+    row; metrics of scores do not take them. The formulas stand in ``docs/metrics.md``.
 
     >>> e = evaluate([0, 0, 1, 1] * 50, [0, 1, 1, 1] * 50, [0, 1, 0, 1] * 50)
     >>> e["accuracy"].value, e["eo_mean"].value
@@ -48,15 +53,20 @@ def evaluate(
     """
     t, p, s, class_names, group_names = encode_rows(label, prediction, group, classes, groups)
     repeated = None if repeats is None else checked_repeats(repeats, len(t))
-    counts = Counts.from_codes(t, p, s, class_names, group_names, repeated)
     check_evaluation(len(class_names), len(group_names), draws, scores=scores is not None)
+    if weights is None:
+        counts = of_groups = Counts.from_codes(t, p, s, class_names, group_names, repeated)
+    else:
+        if repeats is not None:
+            raise InputError("give weights or repeats, not both")
+        counts, of_groups = weighted(t, p, s, weights, class_names, group_names)
     made = Resampling(counts, positive_of(counts, positive), draws, seed, level, strata)
-    large = _large_groups(made, min_group)
-    out = _of_counts(made, large)
-    if scores is None:
+    large, wanted = _large_groups(made, of_groups, min_group), chosen(metrics)
+    out = _of_counts(made, large, wanted)
+    if scores is None or weights is not None:
         return out
     scores_NC = checked_scores(scores, len(t), len(class_names))
-    return out | _of_scores(Scored(made, t, p, s, scores_NC, repeated), large)
+    return out | _of_scores(Scored(made, t, p, s, scores_NC, repeated), large, wanted)
 
 
 def evaluate_counts(
@@ -68,10 +78,19 @@ def evaluate_counts(
     level: float = 0.95,
     strata: str = "cell",
     min_group: int = 0,
+    metrics: Sequence[str] | None = None,
 ) -> dict[str, Estimate]:
     """The metrics that need no scores, from the table of counts alone."""
     made = Resampling(counts, positive_of(counts, positive), draws, seed, level, strata)
-    return _of_counts(made, _large_groups(made, min_group))
+    return _of_counts(made, _large_groups(made, counts, min_group), chosen(metrics))
+
+
+def chosen(names: Sequence[str] | None) -> list[Metric]:
+    """The metrics of these names; ``["all"]`` is every one, None those that are always given."""
+    known = catalogue.metrics().values()
+    if names is None:
+        return [m for m in known if m.always]
+    return list(known) if list(names) == ["all"] else [catalogue.named(name) for name in names]
 
 
 def values(
@@ -79,16 +98,12 @@ def values(
 ) -> dict[str, float]:
     """Values without intervals (all metrics of counts, or those named), NaN where undefined."""
     positive = positive_of(counts, positive)
-    chosen = (
-        [m for m in catalogue.metrics().values() if m.of_counts]
-        if names is None
-        else [catalogue.named(name) for name in names]
-    )
     return {
         m.name: math.nan
         if m.undefined_because(counts, positive)
         else float(m.value.value(counts.n_CPG, positive))  # type: ignore[union-attr]
-        for m in chosen
+        for m in chosen(names)
+        if m.of_counts
     }
 
 
@@ -113,19 +128,18 @@ def too_few_groups(counts: Counts, min_group: int) -> str | None:
     return f"fewer than two groups have {min_group} rows, so there is nothing to compare"
 
 
-def _large_groups(made: Resampling, min_group: int) -> _Large:
-    places = made.counts.large(min_group)
-    if len(places) == len(made.counts.groups):
-        return _Large(made, places, None)
-    reason = too_few_groups(made.counts, min_group)
-    if reason:
+def _large_groups(made: Resampling, of_groups: Counts, min_group: int) -> _Large:
+    """``of_groups`` is the table for comparisons; it is another one where rows have weights."""
+    places = of_groups.large(min_group)
+    reason = too_few_groups(of_groups, min_group)
+    if reason or (of_groups is made.counts and len(places) == len(of_groups.groups)):
         return _Large(made, places, reason)
-    return _Large(replace(made, counts=made.counts.only(places), _made={}), places, None)
+    return _Large(replace(made, counts=of_groups.only(places), _made={}), places, None)
 
 
-def _of_counts(made: Resampling, large: _Large) -> dict[str, Estimate]:
+def _of_counts(made: Resampling, large: _Large, wanted: Sequence[Metric]) -> dict[str, Estimate]:
     out = {}
-    for metric in catalogue.metrics().values():
+    for metric in wanted:
         if not isinstance(metric.value, OfScores | OfScoresByGroup):
             used = large.made if metric.between_groups else made
             support = metric.support(used.counts, made.positive)
@@ -135,10 +149,10 @@ def _of_counts(made: Resampling, large: _Large) -> dict[str, Estimate]:
     return out
 
 
-def _of_scores(rows: Scored, large: _Large) -> dict[str, Estimate]:
+def _of_scores(rows: Scored, large: _Large, wanted: Sequence[Metric]) -> dict[str, Estimate]:
     of_large = rows if large.made is rows.made else rows.only(large.places, large.made)
     out = {}
-    for metric in catalogue.metrics().values():
+    for metric in wanted:
         if isinstance(metric.value, OfScoresByGroup):
             for g, group in enumerate(rows.counts.groups):
                 out[f"{metric.name}_{group}"] = metric.value.estimate(rows, g)

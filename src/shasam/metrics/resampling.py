@@ -101,7 +101,7 @@ def multinomial(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Outcomes drawn anew within each (stratum, group): (D, S, K, G), and their expectation."""
     share_SKG = shrunken(n_SKG)
-    size_SG = n_SKG.sum(1)
+    size_SG = _whole(n_SKG.sum(1))
     p_SGK = np.moveaxis(share_SKG, 1, 2)
     drawn = rng.multinomial(size_SG, p_SGK, size=(draws, *size_SG.shape))
     return np.moveaxis(drawn, -1, 2), share_SKG * size_SG[:, None, :]
@@ -138,6 +138,7 @@ def shuffled(n_SKG: np.ndarray, draws: int, rng: np.random.Generator) -> np.ndar
     each outcome in a group is hypergeometric given what earlier groups took.
     """
     S, K, G = n_SKG.shape
+    n_SKG = np.rint(n_SKG).astype(np.int64)  # sample weights leave fractions
     out = np.empty((draws, S, K, G), dtype=np.int64)
     left_DSK = np.broadcast_to(n_SKG.sum(2), (draws, S, K)).copy()
     for g in range(G - 1):
@@ -166,6 +167,11 @@ def _hypergeometric(
     spread = np.sqrt(sample * share * (1 - share) * (total - sample) / np.maximum(whole - 1, 1.0))
     about = np.rint(sample * share + spread * rng.standard_normal(total.shape)).astype(np.int64)
     return np.clip(about, np.maximum(sample - bad, 0), np.minimum(good, sample))
+
+
+def _whole(size: np.ndarray) -> np.ndarray:
+    """Sizes as integers, which sample weights need not be; what is occupied stays so."""
+    return np.where(size > 0, np.maximum(np.rint(size), 1), 0).astype(np.int64)
 
 
 def _positive(whole: np.ndarray) -> np.ndarray:

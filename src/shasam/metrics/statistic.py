@@ -6,12 +6,14 @@ Each has ``value(n_CPG, positive)`` for a table or thousands of resampled ones a
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 
+from shasam.metrics.counts import divide
 from shasam.metrics.estimate import Estimate
 from shasam.metrics.intervals import (
     Norm,
@@ -174,6 +176,44 @@ class Gap:
         below, above = np.array(ends).T
         difference = seen[0] - seen[1]
         return difference - float(above.max()), difference - float(below.min())
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """The lowest rate of a group divided by the highest: 0.8 is the four-fifths rule.
+
+    The logarithms of rates are compared like any gap, with half a row added so that they exist.
+    """
+
+    table: Table
+
+    def value(self, n_CPG: np.ndarray, positive: int | None) -> np.ndarray:
+        rates_RG = rates(self.table(n_CPG, positive))
+        return divide(rates_RG.min((-2, -1)), rates_RG.max((-2, -1)))
+
+    def estimate(self, made: Resampling, support: int) -> Estimate:
+        seen = float(self.value(made.counts.n_CPG, made.positive))
+        drawn, expected = made.noise(self.table)
+        logs_RG = _logs(self.table(made.counts.n_CPG, made.positive))
+        away_RG, noise_DRG = from_centre(logs_RG, _logs(drawn) - _logs(expected))
+        directions = [*directions_of(away_RG, noise_DRG, largest), widest_only(logs_RG)]
+        span = float(largest(logs_RG))
+        near, far = fold(span, noise_DRG, largest, directions, made.level)
+        by_chance = rates(made.permuted(self.table))
+        by_chance = divide(by_chance.min((-2, -1)), by_chance.max((-2, -1)))
+        p = (1 + int((by_chance <= seen + 1e-12).sum())) / (1 + made.draws)
+        if p > 1 - made.level:
+            near = 0.0
+        low, high = min(math.exp(-far), seen), max(math.exp(-near), seen)
+        return Estimate(seen, low, high, support, p=p)
+
+    def difference_ends(self, pair: Pair, level: float) -> Ends:
+        return _percentile_of_difference(self, pair, level)
+
+
+def _logs(n_SKG: np.ndarray) -> np.ndarray:
+    """Logarithms of the first outcome's rate, half a row added: (..., S, G)."""
+    return np.log((n_SKG[..., 0, :] + 0.5) / (n_SKG.sum(-2) + 0.5))
 
 
 def average(rates_RG: np.ndarray) -> np.ndarray:

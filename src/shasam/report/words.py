@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from shasam.metrics import Claim, Comparison, Estimate
 from shasam.report.subject import Subject
@@ -91,7 +91,7 @@ def claimed(claim: Claim, subject: Subject) -> list[str]:
     return lines
 
 
-def comparison_line(a: str, b: str, found: dict[str, Comparison]) -> str:
+def comparison_line(a: str, b: str, found: Mapping[str, Comparison]) -> str:
     """One model against another on the same images, in a sentence."""
     eo, acc = found["eo_mean"], found["accuracy"]
     parts = []
@@ -108,7 +108,22 @@ def comparison_line(a: str, b: str, found: dict[str, Comparison]) -> str:
             parts.append(f"{up if c.difference > 0 else down} by {size} ({span})")
         else:
             parts.append(f"not clearly different in {metric} ({span})")
-    return f"{a} against {b}: {'; '.join(parts)}."
+    line = f"{a} against {b}: {'; '.join(parts)}."
+    return f"{line} {LEVELLED}" if levelled_down(found) else line
+
+
+LEVELLED = (
+    "Levelling down: the gap is smaller because the better-served got worse; the worst-served "
+    "(class, group) did not gain."
+)
+
+
+def levelled_down(found: Mapping[str, Comparison]) -> bool:
+    """Whether a smaller gap was bought by those who were served well, to nobody's gain."""
+    eo, worst, acc = (found.get(k) for k in ("eo_mean", "worst_group_accuracy", "accuracy"))
+    if eo is None or worst is None or acc is None or eo.reason or worst.reason:
+        return False
+    return eo.difference < 0 and eo.p < 0.05 and worst.difference <= 0 and acc.difference < 0
 
 
 def joined(names: Sequence[str]) -> str:
