@@ -85,9 +85,7 @@ class Table(FileSource):
             name = named[role]
             if name:
                 values = [None if v is None else str(v) for v in table.column(name).to_pylist()]
-                if role == "split":
-                    values = self._splits(values, name)
-                columns[role] = values
+                columns[role] = self._splits(values, name) if role == "split" else values
         for name in known:
             if name not in columns and name != named["path"]:
                 columns[name] = table.column(name)
