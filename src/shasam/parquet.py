@@ -45,6 +45,7 @@ def read_parquet(
             schema = source.schema_arrow
             texts = [f.name for f in schema if pa.types.is_string(f.type)]
             stored = _batches(path, file, columns, texts, limit)
+            stored.validate(full=True)  # texts that are not UTF-8 fail here and not later
             return stored.cast(
                 pa.schema([schema.field(n) for n in stored.column_names], schema.metadata)
             )

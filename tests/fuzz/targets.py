@@ -102,12 +102,12 @@ class Files:
     def audit_csv(self, data: bytes) -> None:
         """A CSV of predictions."""
         predicted = read_predictions(self._write("p.csv", data), Columns())
-        subjects_of(predicted, draws=20, seed=0, level=0.95, strata="cell")
+        subjects_of(predicted, draws=20, seed=0, level=0.95, strata="cell", min_group=2)
 
     def audit_parquet(self, data: bytes) -> None:
         """A Parquet file of predictions."""
         predicted = read_predictions(self._write("p.parquet", data), Columns())
-        subjects_of(predicted, draws=20, seed=0, level=0.95, strata="cell")
+        subjects_of(predicted, draws=20, seed=0, level=0.95, strata="cell", min_group=2)
 
     def audit_arrow(self, data: bytes) -> None:
         """An Arrow file of predictions."""

@@ -52,6 +52,7 @@ class ParquetTable(TableFile):
         with self._opened() as file, _reading(self.name):
             source = pq.ParquetFile(file, read_dictionary=texts, pre_buffer=False)
             for batch in source.iter_batches(BATCH, columns=wanted):
+                batch.validate(full=True)  # texts that are not UTF-8 fail here and not later
                 yield pa.Table.from_batches([batch]).select(wanted)
 
     def _read(self, columns: list[str], text: Collection[str]) -> pa.Table:
@@ -117,6 +118,7 @@ class ParquetFolder(TableFile):
                     schema=dataset.schema, columns=wanted, batch_size=BATCH, batch_readahead=1
                 )
                 for batch in scanner.to_batches():
+                    batch.validate(full=True)
                     yield pa.Table.from_batches([batch])
 
     def _read(self, columns: list[str], text: Collection[str]) -> pa.Table:
