@@ -31,7 +31,7 @@ from shasam.submodular import (
     maximize,
     mutual_information,
 )
-from shasam.submodular.maximize import _lazy, _naive
+from shasam.submodular.walks import walk
 
 Q, P = [0, 3], [5, 6]
 SUBMODULAR = {
@@ -72,8 +72,8 @@ def assert_one_answer(f: SetFunction, k: int) -> None:
     answers = {
         "auto": maximize(f, k),
         "lazy": maximize(f, k, optimizer="lazy"),
-        "generic naive": _naive(f, k, pool_of(f)),
-        "generic lazy": _lazy(f, k, pool_of(f)),
+        "generic naive": walk(f, k, pool_of(f), lazy=False),
+        "generic lazy": walk(f, k, pool_of(f), lazy=True),
         "stochastic": everything,
     }
     for name, answer in answers.items():

@@ -296,7 +296,7 @@ def test_a_kernel_that_would_not_fit_is_refused_before_it_is_made(
     z = torch.randn(2000, 4)
     tracemalloc.start()
     with pytest.raises(MemoryLimitError) as refused:
-        make(z)
+        maximize(make(z), 2)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     sentence = str(refused.value)
@@ -312,7 +312,7 @@ def test_a_kernel_of_a_terabyte_is_refused_on_this_machine() -> None:
     z = torch.zeros(600_000, 1)
     z[:, 0] = 1
     with pytest.raises(MemoryLimitError, match="a pool of up to"):
-        FacilityLocation.from_features(z)
+        maximize(FacilityLocation.from_features(z), 1)
 
 
 def test_fewer_represented_rows_need_no_square_kernel(monkeypatch: pytest.MonkeyPatch) -> None:

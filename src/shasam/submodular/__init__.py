@@ -7,6 +7,7 @@ from shasam.extras import need
 
 need("torch", __name__)
 
+from shasam.submodular.certificate import Certificate, certify
 from shasam.submodular.facility_location import FacilityLocation
 from shasam.submodular.facility_location_measures import FL1MI, FLCG, FLCMI, FLQMI
 from shasam.submodular.graph_cut import GCCG, GCMI, GraphCut
@@ -28,6 +29,7 @@ __all__ = [
     "FLQMI",
     "GCCG",
     "GCMI",
+    "Certificate",
     "FacilityLocation",
     "GraphCut",
     "LogDet",
@@ -36,6 +38,7 @@ __all__ = [
     "LogDetMI",
     "Selection",
     "SetFunction",
+    "certify",
     "conditional_gain",
     "conditional_mutual_information",
     "maximize",

@@ -11,6 +11,7 @@ from typing import Any
 
 from shasam.submodular.facility_location import ClampedFacilityLocation
 from shasam.submodular.given import check_strength
+from shasam.submodular.rows import Rows
 from shasam.submodular.similarities import Similarities
 
 
@@ -24,7 +25,7 @@ class _FacilityLocationMeasure(ClampedFacilityLocation):
         check_strength(eta, nu)
         q, p = s.sets(query, private)
         super().__init__(
-            s.rows(represented),
+            Rows(s, represented),
             None if p is None else nu * s.nearest(p, represented),
             None if q is None else eta * s.nearest(q, represented),
             candidates=s.candidates(q, p),
@@ -113,7 +114,7 @@ class FLQMI(ClampedFacilityLocation):
         q = s.members(query, "query")
         cross_NQ = s.cross(q)
         super().__init__(
-            cross_NQ,
+            Rows.of(cross_NQ),
             bonus_N=eta * cross_NQ.amax(dim=1),
             candidates=s.candidates(q),
             nonnegative=s.nonnegative,

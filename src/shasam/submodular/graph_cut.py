@@ -51,6 +51,9 @@ class Cut(SimilarityFunction):
                 "Evaluating a signed kernel is fine"
             )
 
+    def part(self, index: Tensor, represented: Tensor | None = None) -> SetFunction:
+        return Cut(self.similarities.part(index), self.lam, self.relevance_N[index])
+
     def magnified(self, query: Tensor, eta: float, private: Tensor, nu: float) -> SetFunction:
         """Only pairs are magnified: the relevance does not depend on query or private set."""
         pairs = self.similarities.magnified(query, eta, private, nu)

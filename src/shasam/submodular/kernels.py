@@ -6,6 +6,7 @@ n×n matrix can work on the features alone: (1 + z·y)/2 = [z, 1]/√2 · [y, 1]
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -15,7 +16,7 @@ from torch import Tensor
 from shasam.errors import InputError, MemoryLimitError
 from shasam.memory import available_memory
 from shasam.registry import did_you_mean
-from shasam.submodular import matrix_loops
+from shasam.submodular import matrix_loops, threads
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -28,7 +29,7 @@ _SMALL = 2**20  # bytes that are not worth asking the system for
 
 def as_tensor(x: ArrayLike | Tensor, name: str) -> Tensor:
     """A float tensor of at least 32 bits; 16-bit input is computed in float32."""
-    tensor = x if isinstance(x, Tensor) else torch.as_tensor(np.asarray(x))
+    tensor = x if isinstance(x, Tensor) else _shared(np.asarray(x))
     if not tensor.is_floating_point():
         tensor = tensor.to(torch.get_default_dtype())
     if tensor.dtype in (torch.float16, torch.bfloat16):
@@ -38,6 +39,13 @@ def as_tensor(x: ArrayLike | Tensor, name: str) -> Tensor:
             f"{name} must be a matrix, one row per element; got shape {tuple(tensor.shape)}"
         )
     return tensor
+
+
+def _shared(array: np.ndarray) -> Tensor:
+    """The array as a tensor, not copied; a memory-mapped file may be read-only."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
+        return torch.as_tensor(array)  # nothing here writes to features
 
 
 def check_finite(x_ND: Tensor, name: str) -> None:
@@ -202,14 +210,22 @@ def kernel_matrix(z_ND: Tensor, similarity: Similarity, gamma: float | None = No
     # times as fast, and read half as fast again.
     view = np.empty((n, n), mapped.numpy().dtype)
     kernel_NN = torch.from_numpy(view)
+    # One thread mirrors a tile that is still in its cache; several wait for each other less often
+    # if they share a longer one.
+    parts = threads.count(n * n)
+    width = _TILE if parts == 1 else n
     for top in range(0, n, _TILE):
         bottom = min(top + _TILE, n)
-        rows, on_diagonal = mapped[top:bottom], kernel_NN[top:bottom, top:bottom]
-        torch.mm(rows, rows.T, out=on_diagonal)
-        for left in range(bottom, n, _TILE):
-            right = min(left + _TILE, n)
+        rows = mapped[top:bottom]
+        torch.mm(rows, rows.T, out=kernel_NN[top:bottom, top:bottom])
+        for left in range(bottom, n, width):
+            right = min(left + width, n)
             torch.mm(rows, mapped[left:right].T, out=kernel_NN[top:bottom, left:right])
-            matrix_loops.mirror_block(view, top, bottom, left, right)
+            edges = [left + (right - left) * p // parts for p in range(parts + 1)]
+            threads.run(
+                matrix_loops.mirror_block,
+                [(view, top, bottom, edges[p], edges[p + 1]) for p in range(parts)],
+            )
     return kernel_NN
 
 
@@ -255,8 +271,8 @@ def check_memory(rows: int, columns: int, like: Tensor) -> None:
     raise MemoryLimitError(
         f"a {rows:,}×{columns:,} kernel needs {need:,} bytes ({need / 2**30:.1f} GiB) and "
         f"{free / 2**30:.1f} GiB are free; a pool of up to {fits:,} fits. "
-        "Draw a smaller pool, give fewer represented rows, or use LogDet or FLQMI, which need "
-        "no square kernel"
+        "Give fewer represented rows, split the pool with maximize(f, k, partitions=…), or use "
+        "LogDet or FLQMI, which need no square kernel"
     )
 
 

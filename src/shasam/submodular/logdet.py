@@ -222,6 +222,9 @@ class LogDet(SimilarityFunction):
             self._check_value(replace(state, picked=before), int(walked[0][first]))
         return walked
 
+    def part(self, index: Tensor, represented: Tensor | None = None) -> SetFunction:
+        return LogDet(self.similarities.part(index), self.ridge)
+
     def magnified(self, query: Tensor, eta: float, private: Tensor, nu: float) -> SetFunction:
         if eta == 1.0 and nu == 1.0:
             return self

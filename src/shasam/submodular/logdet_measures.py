@@ -12,7 +12,7 @@ from shasam.errors import InputError
 from shasam.submodular.given import check_strength
 from shasam.submodular.kernels import Similarity
 from shasam.submodular.logdet import FLOOR, LogDet, LogDetState, logdet
-from shasam.submodular.set_function import SimilarityFunction
+from shasam.submodular.set_function import SetFunction, SimilarityFunction
 from shasam.submodular.similarities import Similarities
 
 State = tuple[LogDetState, LogDetState | None]
@@ -45,6 +45,20 @@ class _LogDetMeasure(SimilarityFunction):
             self.monotone = nu <= 1.0 and f.ridge >= 1.0
         else:  # two different factors need not leave a positive semi-definite kernel
             self.monotone = eta <= 1.0 and (private is None or eta == nu)
+
+    def part(self, index: Tensor, represented: Tensor | None = None) -> SetFunction:
+        both = self.plus if self.minus is None else self.minus
+        gram = self.f.similarities.part(torch.cat([index, both.given]))
+        members = len(both.given) - len(self.plus.given)  # of the query, which comes first
+        query, private = len(index) + members, len(index) + len(both.given)
+        return _LogDetMeasure(
+            gram,
+            None if self.minus is None else range(len(index), query),
+            None if query == private else range(query, private),
+            self.f.ridge,
+            float(both.factor[0]),
+            float(both.factor[-1]),
+        )
 
     def __call__(self, selected: Any) -> Tensor:
         index = self.index(selected)

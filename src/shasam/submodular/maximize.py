@@ -1,4 +1,4 @@
-"""Greedy maximisation under a cardinality constraint: exactly k picks, gains in order.
+"""Greedy maximisation: k picks, or picks within a budget; gains in order.
 
 naive       every gain at every step, batched
 lazy        a gain is looked at again only if its old value could still win; exact for submodular f
@@ -12,7 +12,6 @@ optimiser, as long as it is exact, nor on the device.
 
 from __future__ import annotations
 
-import math
 from typing import Any, Literal
 
 import numpy as np
@@ -21,63 +20,105 @@ from torch import Tensor
 
 from shasam.errors import InputError
 from shasam.registry import did_you_mean
-from shasam.submodular.blocks import TIE
+from shasam.submodular.knapsack import maximize_within
+from shasam.submodular.partition import maximize_parts
 from shasam.submodular.set_function import SetFunction
+from shasam.submodular.walks import Progress, stochastic, walk
 from shasam.types import Selection
 
 Optimizer = Literal["auto", "naive", "lazy", "stochastic"]
 _OPTIMIZERS = ("auto", "naive", "lazy", "stochastic")
-_CHUNK = 64  # candidates that lazy looks at together where there is no compiled walk
 
 
 @torch.no_grad()
 def maximize(
     f: SetFunction,
-    k: int,
+    k: int | None = None,
     *,
     candidates: Any = None,
+    initial: Any = None,
+    costs: Any = None,
+    budget: float | None = None,
+    partitions: int | None = None,
     optimizer: Optimizer = "auto",
     generator: torch.Generator | None = None,
     epsilon: float = 0.1,
+    progress: Progress | None = None,
 ) -> Selection:
     """Pick exactly k elements greedily; negative gains do not stop it.
 
-    Parameters: ``candidates`` restricts the picks (default: all but query and private set);
-    ``generator`` and ``epsilon`` belong to ``stochastic``.
+    Parameters
+    ----------
+    k
+        How many. For a monotone submodular f the value is at least 1 - 1/e of the best k.
+    candidates
+        What may be picked; by default all but query and private set.
+    initial
+        Elements that are already picked: k more are picked, and the gains are given them.
+    costs, budget
+        One positive cost per element; instead of k elements, or in addition to at most k, picks
+        whose costs stay within the budget. The better of two walks, by gain over cost and by
+        gain: at least (1 - 1/e)/2 of the best for a monotone submodular f. It stops where nothing
+        that fits gains anything.
+    partitions
+        Two rounds over this many random parts (GreeDi), for more elements than a kernel fits:
+        k picks in every part, then k of those. At least (1 - 1/e)/2 of the best in expectation
+        for a monotone submodular f, where every part evaluates f exactly. Facility location over
+        features does not: a part stands for itself, and round two for a sample of all rows where
+        all do not fit in 1 GiB; the gains that are returned are exact. ``certify`` says how far
+        the picks can be from the optimum.
+    optimizer, generator, epsilon
+        ``generator`` and ``epsilon`` belong to "stochastic", ``generator`` to the random parts.
+    progress
+        Called with (done, whole) after each part, or after each pick of a walk in Python.
 
     >>> from shasam.submodular import FacilityLocation
     >>> f = FacilityLocation.from_features([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0]])
     >>> maximize(f, 2).indices.tolist()
     [1, 2]
+    >>> maximize(f, 1, initial=[2]).indices.tolist()
+    [0]
+    >>> maximize(f, costs=[1.0, 5.0, 1.0], budget=2.0).indices.tolist()
+    [0, 2]
     """
     if optimizer not in _OPTIMIZERS:
         raise InputError(
             f"there is no optimizer {optimizer!r}{did_you_mean(optimizer, _OPTIMIZERS)}"
         )
     pool = _pool(f, candidates)
-    if isinstance(k, bool) or not isinstance(k, int | np.integer):
-        raise InputError(f"k must be a whole number; got {k!r}")
-    if k < 0:
-        raise InputError(f"k must not be negative; got {k}")
-    if k > len(pool):
-        raise InputError(
-            f"cannot pick k = {k} of {len(pool)} candidates; ask for at most {len(pool)}"
-        )
+    if initial is not None:
+        given = f.index(initial)
+        pool = pool[~torch.isin(pool, given)]
+        f = f.after(given) if len(given) else f
+    k = _check_k(k, len(pool), budget is not None or costs is not None)
     if optimizer == "lazy" and not f.submodular:
         raise InputError(
             f"{type(f).__name__} is not submodular, so an old gain is no upper bound and lazy "
             "greedy may miss the best pick; use optimizer='naive' or 'auto'"
         )
-    f.check_maximizable()
     if optimizer == "auto":
         optimizer = "lazy" if f.submodular else "naive"
+    if partitions is not None:
+        if costs is not None or budget is not None:
+            raise InputError("partitions and costs cannot be combined; leave one of them out")
+        if k == 0:
+            raise InputError("k = 0 needs no partitions; leave them out")
+        return maximize_parts(
+            f, k, pool, partitions, optimizer=optimizer, generator=generator, progress=progress
+        )
+    f.check_maximizable()
+    if costs is not None or budget is not None:
+        if costs is None or budget is None or optimizer == "stochastic":
+            raise InputError("costs and budget belong together, without optimizer='stochastic'")
+        lazy = optimizer == "lazy"
+        return maximize_within(f, pool, costs, budget, k, lazy=lazy, progress=progress)
     if optimizer == "stochastic":
-        return _stochastic(f, int(k), pool, generator, epsilon)
-    walked = f.greedy(int(k), pool, optimizer == "lazy") if k else None
+        return stochastic(f, k, pool, generator, epsilon, progress)
+    walked = f.greedy(k, pool, optimizer == "lazy") if k else None
     if walked is not None:
         indices, gains = torch.from_numpy(walked[0]), torch.from_numpy(walked[1]).to(f.dtype)
         return Selection(indices, gains, int(walked[2]), optimizer)
-    return (_lazy if optimizer == "lazy" else _naive)(f, int(k), pool)
+    return walk(f, k, pool, lazy=optimizer == "lazy", progress=progress)
 
 
 def _pool(f: SetFunction, candidates: Any) -> Tensor:
@@ -99,89 +140,15 @@ def _pool(f: SetFunction, candidates: Any) -> Tensor:
     return pool
 
 
-def _best(gains_C: Tensor, unit: float) -> int:
-    """The position of the largest gain; the first among those that tie with it."""
-    top = gains_C.max()
-    slack = TIE * max(abs(float(top)), unit) if math.isfinite(float(top)) else 0.0
-    return int((gains_C >= top - slack).to(torch.uint8).argmax())
-
-
-def _naive(f: SetFunction, k: int, pool: Tensor) -> Selection:
-    state, indices, gains, evaluations = f.start(), [], [], 0
-    for _ in range(k):
-        gains_C = f.gains(state, pool)
-        evaluations += len(pool)
-        best = _best(gains_C, f.gain_unit)
-        v = int(pool[best])
-        indices.append(v)
-        gains.append(float(gains_C[best]))
-        state = f.add(state, v)
-        pool = torch.cat([pool[:best], pool[best + 1 :]])
-    return _selection(f, indices, gains, evaluations, "naive")
-
-
-def _lazy(f: SetFunction, k: int, pool: Tensor) -> Selection:
-    state, indices, gains = f.start(), [], []
-    bound_C = f.gains(state, pool)
-    evaluations = len(pool)
-    for step in range(k):
-        if step > 0:
-            fresh_C = torch.zeros(len(pool), dtype=torch.bool, device=pool.device)
-            while True:
-                top = (
-                    bound_C[fresh_C].max()
-                    if bool(fresh_C.any())
-                    else bound_C.new_tensor(-torch.inf)
-                )
-                slack = TIE * max(abs(float(top)), f.gain_unit) if bool(fresh_C.any()) else 0.0
-                open_C = (~fresh_C & (bound_C >= top - slack)).nonzero().flatten()
-                if len(open_C) == 0:
-                    break
-                chunk = open_C[bound_C[open_C].argsort(descending=True)[:_CHUNK]]
-                bound_C[chunk] = f.gains(state, pool[chunk])
-                evaluations += len(chunk)
-                fresh_C[chunk] = True
-        best = _best(bound_C, f.gain_unit)
-        v = int(pool[best])
-        indices.append(v)
-        gains.append(float(bound_C[best]))
-        state = f.add(state, v)
-        keep_C = torch.ones(len(pool), dtype=torch.bool, device=pool.device)
-        keep_C[best] = False
-        pool, bound_C = pool[keep_C], bound_C[keep_C]
-    return _selection(f, indices, gains, evaluations, "lazy")
-
-
-def _stochastic(
-    f: SetFunction, k: int, pool: Tensor, generator: torch.Generator | None, epsilon: float
-) -> Selection:
-    if not 0 < epsilon < 1:
-        raise InputError(f"epsilon must be between 0 and 1; got {epsilon}")
-    if generator is None:
-        generator = torch.Generator().manual_seed(0)
-    size = math.ceil(len(pool) / max(k, 1) * math.log(1 / epsilon))
-    state, indices, gains, evaluations = f.start(), [], [], 0
-    for _ in range(k):
-        order = torch.randperm(len(pool), generator=generator, device=generator.device)
-        sample = order[:size].sort().values.to(pool.device)
-        gains_C = f.gains(state, pool[sample])
-        evaluations += len(sample)
-        chosen = _best(gains_C, f.gain_unit)
-        best = int(sample[chosen])
-        v = int(pool[best])
-        indices.append(v)
-        gains.append(float(gains_C[chosen]))
-        state = f.add(state, v)
-        pool = torch.cat([pool[:best], pool[best + 1 :]])
-    return _selection(f, indices, gains, evaluations, "stochastic")
-
-
-def _selection(
-    f: SetFunction, indices: list[int], gains: list[float], evaluations: int, optimizer: str
-) -> Selection:
-    return Selection(
-        torch.tensor(indices, dtype=torch.int64, device=f.device),
-        torch.tensor(gains, dtype=f.dtype, device=f.device),
-        evaluations,
-        optimizer,
-    )
+def _check_k(k: int | None, most: int, has_budget: bool) -> int:
+    if k is None and has_budget:
+        return most
+    if k is None:
+        raise InputError("say how many to pick: maximize(f, k), or give costs and a budget")
+    if isinstance(k, bool) or not isinstance(k, int | np.integer):
+        raise InputError(f"k must be a whole number; got {k!r}")
+    if k < 0:
+        raise InputError(f"k must not be negative; got {k}")
+    if k > most:
+        raise InputError(f"cannot pick k = {k} of {most} candidates; ask for at most {most}")
+    return int(k)

@@ -76,6 +76,28 @@ class SetFunction:
         """Picks, gains and number of evaluations of a compiled walk; None where there is none."""
         return None
 
+    def part(self, index: Tensor, represented: Tensor | None = None) -> SetFunction | None:
+        """The function over some elements, of which number j is ``index[j]``; None: not written.
+
+        Facility location may keep only some columns, ``represented``, or without it those of the
+        elements themselves; the value is then an estimate. Other functions stay exact.
+        """
+        return None
+
+    def gains_along(self, order: Tensor) -> Tensor:
+        """(K,): the marginal gains of picks in their order."""
+        state, gains = self.start(), []
+        for v in order:
+            gains.append(float(self.gains(state, v[None])[0]))
+            state = self.add(state, int(v))
+        return torch.tensor(gains, dtype=self.dtype, device=self.device)
+
+    def after(self, given: Tensor) -> SetFunction:
+        """H(A | given) = f(A ∪ given) - f(given), for picks that go on from given ones."""
+        from shasam.submodular.information import conditional_gain
+
+        return conditional_gain(self, given)
+
     def magnified(self, query: Tensor, eta: float, private: Tensor, nu: float) -> SetFunction:
         """The same function with similarities to the query times η, to the private set times ν."""
         if eta == 1.0 and nu == 1.0:

@@ -180,6 +180,12 @@ class Gram(Similarities):
             self.nonnegative = least >= -rounding
         return self.nonnegative
 
+    def part(self, index: Tensor) -> Gram:
+        """The same similarities between some elements only."""
+        square = None if self.kernel_NN is None else self.kernel_NN[index][:, index]
+        mapped = None if self.mapped_ND is None else self.mapped_ND[index]
+        return Gram(square, mapped, nonnegative=self.nonnegative, unit_norm=self.unit_norm)
+
     def magnified(self, query: Tensor, eta: float, private: Tensor, nu: float) -> Gram:
         """Times η where one side is in the query and the other in neither set; ν for private."""
         kernel_NN = self.square()
@@ -208,19 +214,30 @@ class Features(Similarities):
     def candidates(self, *sets: Tensor | None) -> Tensor | None:
         return None
 
+    def represented(self, represented: Any) -> Tensor:
+        """(R, D): the features of the represented rows, by default all."""
+        if represented is None:
+            return self.z_ND
+        return kernels.represented_features(represented, self.z_ND)
+
     def rows(self, represented: Any = None) -> Tensor:
         if represented is None:
             return kernels.kernel_matrix(self.z_ND, self.similarity, self.gamma)
-        return self.cross(kernels.represented_features(represented, self.z_ND))
+        return self.cross(self.represented(represented))
 
     def nearest(self, members: Tensor, represented: Any = None) -> Tensor:
-        z_RD = self.z_ND
-        if represented is not None:
-            z_RD = kernels.represented_features(represented, self.z_ND)
-        return kernels.similarity_matrix(z_RD, members, self.similarity, self.gamma).amax(dim=1)
+        return self.between(self.represented(represented), members).amax(dim=1)
 
     def cross(self, members: Tensor) -> Tensor:
-        return kernels.similarity_matrix(self.z_ND, members, self.similarity, self.gamma)
+        return self.between(self.z_ND, members)
+
+    def between(self, x_ND: Tensor, y_MD: Tensor) -> Tensor:
+        """(N, M): the similarities of two sets of features."""
+        return kernels.similarity_matrix(x_ND, y_MD, self.similarity, self.gamma)
+
+    def part(self, index: Tensor) -> Features:
+        """The features of some elements, compared in the same way."""
+        return Features(self.z_ND[index], self.similarity, self.gamma)
 
     def gram(self, *sets: Tensor | None) -> tuple[Gram, list[Tensor]]:
         """The features of all sets below each other; only rbf makes a kernel of them."""
