@@ -95,6 +95,8 @@ class Subject:
                 density = densities(probabilities[:, favourable], s, len(groups), repeats)
             chosen = np.take_along_axis(probabilities, p[:, None], 1)[:, 0]
             reliability = Reliability.of(p == t, chosen, s, len(groups), repeats)
+        # counted rows have no rows of their own to show
+        label, prediction, group = (t, p, s) if repeats is None else (_NONE, _NONE, _NONE)
         return cls(
             name,
             attribute,
@@ -104,7 +106,9 @@ class Subject:
             group_rates(counts, level),
             density,
             reliability,
-            *((t, p, s) if repeats is None else (_NONE, _NONE, _NONE)),
+            label,
+            prediction,
+            group,
             ids,
             level,
             strata,

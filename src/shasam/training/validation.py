@@ -28,8 +28,8 @@ def validate(
     else:
         scores = next(iter(on_rows(method.logits, method, data, rows, fabric).values()))
     t, s = data.manifest.t_N[rows.numpy()], data.manifest.s_N[rows.numpy()]
-    names = [tuple(map(str, range(n))) for n in (data.classes, data.groups)]
-    counts = Counts.from_codes(t, scores.argmax(1).numpy(), s, *names)
+    classes, groups = (tuple(map(str, range(n))) for n in (data.classes, data.groups))
+    counts = Counts.from_codes(t, scores.argmax(1).numpy(), s, classes, groups)
     return values(counts, ("accuracy", "eo_mean"))
 
 
