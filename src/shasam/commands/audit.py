@@ -93,7 +93,6 @@ def audit(
     """
     from shasam.output.progress import shown_progress
     from shasam.output.terminal import Screen, complain, say
-    from shasam.report import write_audit, write_audit_figures
     from shasam.report.auditing import limits_of, subjects_of, write_json
     from shasam.report.checks import add_summary, write_junit
     from shasam.report.columns import Columns
@@ -154,9 +153,13 @@ def audit(
         )
         say(f"numbers: {json}")
     if html is not None:
+        from shasam.report import write_audit
+
         command = _command(files, columns, drawn)
         say(f"page: {write_audit(subjects, pairs, html, command)}")
     if figures is not None:
+        from shasam.report import write_audit_figures
+
         write_audit_figures(subjects, pairs, figures)
         say(f"figures: {figures}")
     if junit is not None:

@@ -1,13 +1,31 @@
-"""Tables, figures and pages from the files of runs; never imports torch."""
+"""Tables, figures and pages from the files of runs; never imports torch.
+
+The names are loaded when they are first used: an audit that writes no page needs no templates.
+"""
 
 from __future__ import annotations
 
-from shasam.report.model_card import model_card, write_model_card
-from shasam.report.page import write_audit, write_audit_figures, write_report
-from shasam.report.run import Run
-from shasam.report.subject import Subject
-from shasam.report.tables import rows_of, table
+import importlib
+from typing import TYPE_CHECKING, Any
 
+if TYPE_CHECKING:
+    from shasam.report.cards import model_card, write_model_card
+    from shasam.report.page import write_audit, write_audit_figures, write_report
+    from shasam.report.run import Run
+    from shasam.report.subject import Subject
+    from shasam.report.tables import rows_of, table
+
+_HOME = {
+    "Run": "run",
+    "Subject": "subject",
+    "model_card": "cards",
+    "rows_of": "tables",
+    "table": "tables",
+    "write_audit": "page",
+    "write_audit_figures": "page",
+    "write_model_card": "cards",
+    "write_report": "page",
+}
 __all__ = [
     "Run",
     "Subject",
@@ -19,3 +37,9 @@ __all__ = [
     "write_model_card",
     "write_report",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME:
+        return getattr(importlib.import_module(f"shasam.report.{_HOME[name]}"), name)
+    raise AttributeError(f"module 'shasam.report' has no attribute {name!r}")

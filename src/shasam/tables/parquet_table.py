@@ -7,15 +7,18 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import pyarrow.dataset as pds
 import pyarrow.parquet as pq
 
 from shasam.errors import DataError
 from shasam.files import open_regular
 from shasam.parquet import read_parquet
 from shasam.tables.table import BATCH, TableFile, decoded
+
+if TYPE_CHECKING:
+    import pyarrow.dataset as pds
 
 SUFFIXES = {".parquet", ".pq"}
 
@@ -83,6 +86,8 @@ class ParquetFolder(TableFile):
 
     def _made(self, dictionaries: list[str]) -> pds.Dataset:
         """``dictionaries`` are columns of text that stay as they are stored."""
+        import pyarrow.dataset as pds  # takes a while to load, and single files do not need it
+
         with _reading(self.name):
             return pds.dataset(
                 [str(path) for path in self._files],
