@@ -17,7 +17,14 @@ import pytest
 from shasam.extras import MODULES
 
 REASON = "needs shasam[torch], which is not installed"
-CORE = {"metrics", "report", "test_core.py", "test_house.py", "test_packaging.py"}
+CORE = {
+    "metrics",
+    "report",
+    "test_core.py",
+    "test_house.py",
+    "test_table_files.py",
+    "test_packaging.py",
+}
 
 
 def skip_if_torch_is_missing(error: BaseException | None, path: Path) -> None:

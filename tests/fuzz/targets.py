@@ -20,6 +20,7 @@ from shasam.errors import ShasamError
 from shasam.mining.tables import read_embeddings, read_labels
 from shasam.report import write_report
 from shasam.report.auditing import subjects_of
+from shasam.report.paired import Drawn
 from shasam.report.predictions import Columns, read_predictions
 from shasam.report.run import Run
 from shasam.runs.build import outline
@@ -102,12 +103,12 @@ class Files:
     def audit_csv(self, data: bytes) -> None:
         """A CSV of predictions."""
         predicted = read_predictions(self._write("p.csv", data), Columns())
-        subjects_of(predicted, draws=20, seed=0, level=0.95, strata="cell", min_group=2)
+        subjects_of(predicted, Drawn(draws=100, strata="cell", min_group=2))
 
     def audit_parquet(self, data: bytes) -> None:
         """A Parquet file of predictions."""
         predicted = read_predictions(self._write("p.parquet", data), Columns())
-        subjects_of(predicted, draws=20, seed=0, level=0.95, strata="cell", min_group=2)
+        subjects_of(predicted, Drawn(draws=100, strata="cell", min_group=2))
 
     def audit_arrow(self, data: bytes) -> None:
         """An Arrow file of predictions."""

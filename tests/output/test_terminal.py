@@ -11,12 +11,10 @@ import pytest
 from rich.table import Table
 from tests.payloads import payloads
 
-import shasam.runs.sweep
 from shasam import cli
 from shasam.commands.compare import compare
 from shasam.output.control import visible
 from shasam.output.terminal import Screen
-from shasam.runs.sweep import Outcome
 
 CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]|[\u202a-\u202e\u2028\u2029]")
 
@@ -64,14 +62,17 @@ def test_a_payload_as_an_argument_is_answered_with_one_harmless_sentence(
 def test_a_failed_run_whose_error_looks_like_markup_does_not_stop_a_comparison(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    from shasam.runs import sweep
+    from shasam.runs.sweep import Outcome
+
     message = "no such file: [/b]\x1b[31m"
 
-    def failing(specs: list, out: Path, *, tell, **_: object) -> list[Outcome]:
+    def failing(specs: list, out: Path, *, tell, **_: object) -> list:
         outcome = Outcome(SimpleNamespace(name="ce-0", seed=0), out, "failed", 0.0, message)
         tell(outcome)
         return [outcome]
 
-    monkeypatch.setattr(shasam.runs.sweep, "sweep", failing)
+    monkeypatch.setattr(sweep, "sweep", failing)
     with pytest.raises(SystemExit):
         compare(methods="ce", seeds=1, out=tmp_path / "runs", page=tmp_path / "page.html")
     assert visible(message) in capsys.readouterr().out

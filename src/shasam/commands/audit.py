@@ -12,6 +12,7 @@ from shasam.errors import SpecError
 if TYPE_CHECKING:
     from shasam.report.columns import Columns
     from shasam.report.paired import Drawn
+    from shasam.report.subject import Subject
 
 
 def audit(
@@ -91,13 +92,11 @@ def audit(
     level
         Level of the intervals.
     """
-    from shasam.output.progress import shown_progress
     from shasam.output.terminal import Screen, complain, say
-    from shasam.report.auditing import limits_of, subjects_of, write_json
+    from shasam.report.auditing import limits_of, write_json
     from shasam.report.checks import add_summary, write_junit
     from shasam.report.columns import Columns
     from shasam.report.paired import Drawn, pairings
-    from shasam.report.predictions import read_predictions
     from shasam.report.printed import print_pairing, print_subject
 
     limits = limits_of(fail_over or [])
@@ -114,43 +113,17 @@ def audit(
         missing,
         counts,
     )
-    names = _distinct(files)
-    subjects = []
-    with shown_progress() as progress:
-        for file, name in zip(files, names, strict=True):
-            told = progress(f"reading {name}")
-            read = read_predictions(file, columns, name, ids=len(files) > 1, progress=told)
-            told = progress(f"measuring {name}")
-            subjects.append(
-                subjects_of(
-                    read,
-                    draws=draws,
-                    seed=seed,
-                    level=level,
-                    strata=strata,
-                    min_group=min_group,
-                    progress=told,
-                )
-            )
-    screen = Screen()
+    drawn = Drawn(draws, seed, level, strata, min_group)
+    subjects = _measured(files, columns, drawn)
+    pairs = pairings(subjects, drawn)
     flat = [subject for of_file in subjects for subject in of_file]
+    screen = Screen()
     for subject in flat:
         print_subject(subject, screen)
-    drawn = Drawn(draws, seed, level, strata, min_group)
-    pairs = pairings(subjects, drawn)
     for pair in pairs:
         print_pairing(pair, screen)
     if json is not None:
-        write_json(
-            json,
-            subjects,
-            draws=draws,
-            seed=seed,
-            level=level,
-            strata=strata,
-            min_group=min_group,
-            pairings=pairs,
-        )
+        write_json(json, subjects, pairs, drawn)
         say(f"numbers: {json}")
     if html is not None:
         from shasam.report import write_audit
@@ -172,6 +145,21 @@ def audit(
         complain(line)
     if broken:
         raise SystemExit(1)
+
+
+def _measured(files: list[Path], columns: Columns, drawn: Drawn) -> list[list[Subject]]:
+    """Every file through every attribute, with a bar where it takes a while."""
+    from shasam.output.progress import shown_progress
+    from shasam.report.auditing import subjects_of
+    from shasam.report.predictions import read_predictions
+
+    out = []
+    with shown_progress() as progress:
+        for file, name in zip(files, _distinct(files), strict=True):
+            told = progress(f"reading {name}")
+            read = read_predictions(file, columns, name, ids=len(files) > 1, progress=told)
+            out.append(subjects_of(read, drawn, progress=progress(f"measuring {name}")))
+    return out
 
 
 def _distinct(files: list[Path]) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from shasam.errors import MemoryLimitError, SpecError
@@ -12,8 +12,8 @@ from shasam.files import write_atomic
 from shasam.metrics import adjusted, as_json, catalogue
 from shasam.metrics.memory import affordable_draws
 from shasam.output.terminal import complain
-from shasam.report.paired import Pairing
-from shasam.report.predictions import Predicted
+from shasam.report.paired import Drawn, Pairing
+from shasam.report.predictions import Grouping, Predicted
 from shasam.report.subject import Subject
 from shasam.report.words import verdict
 
@@ -70,14 +70,10 @@ def limits_of(texts: Sequence[str]) -> list[Limit]:
 
 def subjects_of(
     predicted: Predicted,
+    drawn: Drawn,
     *,
-    draws: int,
-    seed: int,
-    level: float,
-    strata: str,
-    min_group: int,
     tell: Callable[[str], None] = complain,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> list[Subject]:
     """One subject for each sensitive attribute, and for their intersection.
 
@@ -87,70 +83,54 @@ def subjects_of(
     """
     out: list[Subject] = []
     for number, g in enumerate(predicted.groupings):
-        if progress is not None:
-            progress(number, len(predicted.groupings))
-        classes, groups, scored = (
-            len(predicted.classes),
-            len(g.names),
-            predicted.scores_NC is not None,
-        )
+        progress(number, len(predicted.groupings))
+        what = f"{predicted.name}, by {g.attribute}"
+        classes, groups = len(predicted.classes), len(g.names)
+        scored = predicted.scores_NC is not None
         try:
-            affordable = affordable_draws(classes, groups, draws, scores=scored)
+            affordable = affordable_draws(classes, groups, drawn.draws, scores=scored)
         except MemoryLimitError as error:
             if not out:
                 raise
-            tell(f"{predicted.name}, by {g.attribute}: left out. {error}")
+            tell(f"{what}: left out. {error}")
             continue
-        if affordable < draws:
+        if affordable < drawn.draws:
             tell(
-                f"{predicted.name}, by {g.attribute}: {affordable:,} draws instead of {draws:,}, "
-                f"because {classes:,} classes and {groups:,} groups need a lot of memory"
+                f"{what}: {affordable:,} draws instead of {drawn.draws:,}, because {classes:,} "
+                f"classes and {groups:,} groups need a lot of memory"
             )
-        out.append(
-            Subject.of(
-                predicted.name,
-                g.attribute,
-                predicted.t,
-                predicted.p,
-                g.s,
-                predicted.scores_NC,
-                predicted.classes,
-                g.names,
-                positive=predicted.positive,
-                draws=affordable,
-                seed=seed,
-                level=level,
-                strata=strata,
-                ids=predicted.ids,
-                unit="rows",
-                min_group=min_group,
-                repeats=predicted.repeats,
-            )
-        )
+        out.append(_subject(predicted, g, replace(drawn, draws=affordable)))
     claims = adjusted([s.claim for s in out])
     return [replace(s, claim=c) for s, c in zip(out, claims, strict=True)]
+
+
+def _subject(predicted: Predicted, g: Grouping, drawn: Drawn) -> Subject:
+    return Subject.of(
+        predicted.name,
+        g.attribute,
+        predicted.t,
+        predicted.p,
+        g.s,
+        predicted.scores_NC,
+        predicted.classes,
+        g.names,
+        positive=predicted.positive,
+        ids=predicted.ids,
+        unit="rows",
+        repeats=predicted.repeats,
+        **asdict(drawn),
+    )
 
 
 def write_json(
     path: Path,
     subjects: Sequence[Sequence[Subject]],
-    *,
-    draws: int,
-    seed: int,
-    level: float,
-    strata: str,
-    min_group: int,
-    pairings: Sequence[Pairing] = (),
+    pairings: Sequence[Pairing],
+    drawn: Drawn,
 ) -> None:
     """All numbers of an audit, and how the intervals were made."""
     content = {
-        "intervals": {
-            "draws": draws,
-            "seed": seed,
-            "level": level,
-            "strata": strata,
-            "min_group": min_group,
-        },
+        "intervals": asdict(drawn),
         "audits": [
             {
                 "model": s.name,
