@@ -14,6 +14,7 @@ from shasam.data import views
 from shasam.data.views import augmented_views, boxes, luma, plain, resize_weights, turn_hue
 from shasam.errors import InputError
 from shasam.keyed import keys_torch, uniform_torch
+from shasam.spec import ViewsSpec
 
 
 @pytest.fixture(scope="module")
@@ -113,14 +114,14 @@ def test_a_box_that_never_fits_is_the_centre() -> None:
     assert flat.tolist() == [[0.0, 43.0, 10.0, 13.0]]
 
 
-def test_shares_of_flips_grays_and_jitters(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shares_of_flips_grays_and_jitters() -> None:
     # a picture dark on its left half and saturated shows each of the three
     picture = torch.zeros(1, 3, 16, 16, dtype=torch.uint8)
     picture[:, 0, :, 8:] = 200
-    monkeypatch.setattr(views, "SCALE", (1.0, 1.0))
-    monkeypatch.setattr(views, "RATIO", (1.0, 1.0))
+    whole = ViewsSpec(crop_scale=(1.0, 1.0), crop_ratio=(1.0, 1.0))
     n = 6000
-    out = augmented_views(picture.expand(n, 3, 16, 16), torch.arange(n), seed=0, draw=0, views=1)
+    many, rows = picture.expand(n, 3, 16, 16), torch.arange(n)
+    out = augmented_views(many, rows, seed=0, draw=0, views=1, spec=whole)
     out = (out + 1) / 2
     flipped = (out[..., 0].mean((1, 2)) > out[..., -1].mean((1, 2))).float().mean()
     gray = ((out[:, 0] - out[:, 2]).abs().amax((1, 2)) < 1e-4).float().mean()
@@ -128,6 +129,24 @@ def test_shares_of_flips_grays_and_jitters(monkeypatch: pytest.MonkeyPatch) -> N
     assert abs(float(flipped) - 0.5) < 0.022
     assert abs(float(gray) - 0.2) < 0.018
     assert abs(float(plainly.float().mean()) - 0.2 * 0.8) < 0.018  # neither jittered nor gray
+
+
+def test_settings_of_the_views_do_what_they_say(pictures: torch.Tensor) -> None:
+    rows = torch.arange(24)
+    still = ViewsSpec(crop_scale=(1, 1), crop_ratio=(1, 1), flip=0, p_jitter=0, grayscale=0)
+    same = augmented_views(pictures, rows, seed=0, draw=0, views=1, spec=still)
+    assert torch.allclose(same, plain(pictures), atol=1e-5)
+    mirrored = still.model_copy(update={"flip": 1.0})
+    turned = augmented_views(pictures, rows, seed=0, draw=0, views=1, spec=mirrored)
+    assert torch.allclose(turned, same.flip(3), atol=1e-5)
+    gray = augmented_views(
+        pictures, rows, seed=0, draw=0, views=1, spec=still.model_copy(update={"grayscale": 1.0})
+    )
+    assert torch.allclose(gray[:, 0], gray[:, 2])
+    large = ViewsSpec(crop_scale=(0.5, 1.0))
+    box = boxes(draws(500)[:, : 4 * views._ATTEMPTS], 64, 64, large)
+    share = box[:, 2] * box[:, 3] / 64**2
+    assert 0.48 < float(share.min()) < 0.56 and float(share.max()) <= 1
 
 
 def naive_jitter(x: np.ndarray, factors: np.ndarray, order: np.ndarray) -> np.ndarray:

@@ -6,7 +6,7 @@ import yaml
 from shasam.documents import read_yaml
 from shasam.errors import SpecError
 from shasam.runs.grid import expand
-from shasam.spec import merge, parse_set, resolve, stored_spec
+from shasam.spec import ViewsSpec, merge, parse_set, resolve, stored_spec
 
 
 def test_a_profiles_words_on_drawn_faces_leave_other_images_alone():
@@ -162,7 +162,7 @@ def test_a_table_of_ones_own_needs_no_data_flag():
 def test_every_field_of_the_specification_has_a_description():
     from shasam.spec import DataSpec, ModelSpec, StageSpec, TrainSpec
 
-    for model in (DataSpec, ModelSpec, StageSpec):
+    for model in (DataSpec, ModelSpec, StageSpec, ViewsSpec):
         assert all(field.description for field in model.model_fields.values())
     stages = {"learn", "classify"}
     assert all(f.description for name, f in TrainSpec.model_fields.items() if name not in stages)
@@ -172,6 +172,7 @@ def test_a_flag_reaches_its_field(capsys):
     from shasam.cli import app
 
     flags = "--lr 0.25 --classify.lr 0.5 --split-seed 7 --seed 3 --encoder vit --allow-missing"
+    flags += " --views.crop-scale 0.5 1"
     with pytest.raises(SystemExit) as end:
         app(f"train ce --profile smoke {flags} --print-config".split())
     assert end.value.code in (None, 0)
@@ -179,3 +180,13 @@ def test_a_flag_reaches_its_field(capsys):
     assert (body["train"]["learn"]["lr"], body["train"]["classify"]["lr"]) == (0.25, 0.5)
     assert (body["data"]["seed"], body["seed"]) == (7, 3)
     assert body["model"]["encoder"] == "vit" and body["data"]["allow_missing"]
+    assert body["data"]["views"]["crop_scale"] == [0.5, 1.0]
+
+
+def test_specifications_from_before_the_views_had_keys_mean_supcons_views():
+    body = resolve({"method": "ce"}, profile="cpu").as_dict()
+    body["data"].pop("views")
+    assert stored_spec(body).data.views == ViewsSpec()
+    assert ViewsSpec().crop_scale == (0.2, 1.0)
+    with pytest.raises(SpecError, match="the smaller one first"):
+        resolve({"data": {"views": {"crop_scale": [0.9, 0.5]}}})

@@ -1,9 +1,9 @@
-"""SupCon's augmentation, batched on the device of the images.
+"""Augmented views, batched on the device of the images.
 
-RandomResizedCrop(scale 0.2-1, ratio 3/4-4/3), horizontal flip 0.5, ColorJitter(0.4, 0.4, 0.4, 0.1)
-with probability 0.8 in random order, grayscale 0.2, mean = std = 0.5 (Khosla et al., 2020, and
-their code). Every random number is keyed by (seed, draw, row, view), so a view does not depend on
-the batch it stands in. torchvision rounds to uint8 after each colour step; here it stays float.
+RandomResizedCrop, horizontal flip, ColorJitter in random order and grayscale as SupCon's code calls
+them, with the settings of ``ViewsSpec``; mean = std = 0.5. Every random number is keyed by (seed,
+draw, row, view), so a view does not depend on the batch it stands in. torchvision rounds to uint8
+after each colour step; here it stays float.
 """
 
 from __future__ import annotations
@@ -20,14 +20,12 @@ from torch import Tensor
 
 from shasam.errors import InputError
 from shasam.keyed import keys_torch, uniform_torch
+from shasam.spec.views import ViewsSpec
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-SCALE = (0.2, 1.0)
-RATIO = (3 / 4, 4 / 3)
-JITTER = (0.4, 0.4, 0.4, 0.1)  # brightness, contrast, saturation, hue
-P_FLIP, P_JITTER, P_GRAY = 0.5, 0.8, 0.2
+SUPCON = ViewsSpec()
 _ATTEMPTS = 10  # torchvision tries ten boxes before it falls back to the centre
 _GRAY = (0.2989, 0.587, 0.114)
 _DRAWS = 4 * _ATTEMPTS + 1 + 1 + 4 + 4 + 1  # boxes, flip, jitter?, factors, order, gray?
@@ -47,6 +45,7 @@ def augmented_views(
     draw: int,
     views: int = 2,
     size: int | None = None,
+    spec: ViewsSpec = SUPCON,
 ) -> Tensor:
     """Augmented views (V*B, 3, size, size) float; views of one image stand B rows apart.
 
@@ -69,15 +68,17 @@ def augmented_views(
     out = torch.empty(len(source), 3, size, size, device=device)
     for start in range(0, len(source), chunk):
         part = slice(start, start + chunk)
-        out[part] = _augment(images_u8[source[part]], draws[part], size)
+        out[part] = _augment(images_u8[source[part]], draws[part], size, spec)
     return out
 
 
-def boxes(draws: Tensor, height: int, width: int) -> Tensor:
+def boxes(draws: Tensor, height: int, width: int, spec: ViewsSpec = SUPCON) -> Tensor:
     """Crop boxes (B, 4) as top, left, height, width in pixels, drawn as torchvision draws them."""
     area, ratio, top, left = draws.reshape(len(draws), 4, _ATTEMPTS).unbind(1)
-    area = height * width * (SCALE[0] + (SCALE[1] - SCALE[0]) * area)
-    low, high = math.log(RATIO[0]), math.log(RATIO[1])
+    smallest, largest = spec.crop_scale
+    area = height * width * (smallest + (largest - smallest) * area)
+    narrow, wide = spec.crop_ratio
+    low, high = math.log(narrow), math.log(wide)
     ratio = torch.exp(low + (high - low) * ratio)
     w = torch.round(torch.sqrt(area * ratio))
     h = torch.round(torch.sqrt(area / ratio))
@@ -88,10 +89,10 @@ def boxes(draws: Tensor, height: int, width: int) -> Tensor:
     top, left = torch.floor(pick[0] * (height - h + 1)), torch.floor(pick[1] * (width - w + 1))
     # no box fitted: the largest centred one with an allowed ratio
     frame = width / height
-    if frame < RATIO[0]:
-        w0, h0 = float(width), float(round(width / RATIO[0]))
-    elif frame > RATIO[1]:
-        w0, h0 = float(round(height * RATIO[1])), float(height)
+    if frame < narrow:
+        w0, h0 = float(width), float(round(width / narrow))
+    elif frame > wide:
+        w0, h0 = float(round(height * wide)), float(height)
     else:
         w0, h0 = float(width), float(height)
     centre = torch.tensor([(height - h0) // 2, (width - w0) // 2, h0, w0], device=draws.device)
@@ -117,20 +118,21 @@ def resize_weights(start: Tensor, length: Tensor, inputs: int, outputs: int) -> 
     return weight / weight.sum(2, keepdim=True)
 
 
-def _augment(images_u8: Tensor, draws: Tensor, size: int) -> Tensor:
+def _augment(images_u8: Tensor, draws: Tensor, size: int, spec: ViewsSpec) -> Tensor:
     height, width = images_u8.shape[-2:]
-    box = boxes(draws[:, : 4 * _ATTEMPTS], height, width)
+    box = boxes(draws[:, : 4 * _ATTEMPTS], height, width, spec)
     rest = draws[:, 4 * _ATTEMPTS :]
     rows = resize_weights(box[:, 0], box[:, 2], height, size)  # (B, size, H)
     cols = resize_weights(box[:, 1], box[:, 3], width, size)  # (B, size, W)
-    flip = rest[:, 0] < P_FLIP
+    flip = rest[:, 0] < spec.flip
     cols = torch.where(flip[:, None, None], cols.flip(1), cols)
     x = images_u8.permute(0, 2, 3, 1).reshape(len(draws), height, width * 3)  # free on the store
     x = torch.bmm(rows, x.to(torch.float32) / 255)  # (B, size, W*3)
     x = x.view(-1, size, width, 3).permute(0, 3, 1, 2).reshape(-1, 3 * size, width)
     x = torch.bmm(x, cols.transpose(1, 2)).view(-1, 3, size, size)
-    x = _jitter(x, rest[:, 1], rest[:, 2:6], rest[:, 6:10])
-    gray = rest[:, 10] < P_GRAY
+    if spec.p_jitter > 0:
+        x = _jitter(x, rest[:, 1], rest[:, 2:6], rest[:, 6:10], spec)
+    gray = rest[:, 10] < spec.grayscale
     if bool(gray.any()):
         x = torch.where(gray[:, None, None, None], luma(x), x)
     return x * 2 - 1
@@ -141,12 +143,14 @@ def luma(x: Tensor) -> Tensor:
     return _GRAY[0] * x[:, 0:1] + _GRAY[1] * x[:, 1:2] + _GRAY[2] * x[:, 2:3]
 
 
-def _jitter(x: Tensor, apply: Tensor, factors: Tensor, order: Tensor) -> Tensor:
+def _jitter(
+    x: Tensor, apply: Tensor, factors: Tensor, order: Tensor, spec: ViewsSpec = SUPCON
+) -> Tensor:
     """Brightness, contrast, saturation and hue in a random order for each image."""
-    on = apply < P_JITTER
+    on = apply < spec.p_jitter
     amount = 2 * factors - 1  # in [-1, 1)
-    blend = [torch.where(on, 1 + JITTER[k] * amount[:, k], 1.0) for k in range(3)]
-    turn = JITTER[3] * amount[:, 3]
+    blend = [torch.where(on, 1 + spec.jitter[k] * amount[:, k], 1.0) for k in range(3)]
+    turn = spec.jitter[3] * amount[:, 3]
     sequence = order.argsort(1)  # (B, 4): which of the four comes at each place
     for place in range(4):
         which = sequence[:, place]

@@ -14,7 +14,7 @@ from typing import ClassVar, Literal
 from pydantic import BaseModel, ConfigDict
 from torch import Tensor, nn
 
-from shasam.errors import SpecError
+from shasam.errors import ContractError, SpecError
 from shasam.models import Encoder
 from shasam.sampling import BalancedPlan, BatchPlan, NaturalPlan, TrainingRows
 from shasam.types import Batch, Losses, Predictions
@@ -33,8 +33,13 @@ class Stage:
     name: str  # "learn", "classify", "teacher", ...
     groups: tuple[str, ...]  # parameter groups that move; all others are frozen, in eval mode
     views: int = 1  # augmented views of each image
+    augment: bool = True  # False: one view, the image as it is, for methods that only resize
     sampling: Literal["natural", "balanced", "mined"] = "natural"
     inputs: Literal["images", "features"] = "images"  # "features": those of a frozen encoder
+
+    def __post_init__(self) -> None:
+        if self.views > 1 and not self.augment:
+            raise ContractError(f"stage {self.name!r}: {self.views} views of an image need augment")
 
 
 class Method(nn.Module):

@@ -122,6 +122,7 @@ def _train(
         spec.train,
         seed=spec.seed,
         image_size=spec.data.size,
+        views=spec.data.views,
         fabric=fabric,
         runtime=runtime,
         directory=run.path,

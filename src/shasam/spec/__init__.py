@@ -11,6 +11,7 @@ from shasam.spec.model import ModelSpec
 from shasam.spec.profiles import PROFILES
 from shasam.spec.run import RunSpec, resolve, stored_spec
 from shasam.spec.train import StageSpec, TrainSpec
+from shasam.spec.views import ViewsSpec
 
 __all__ = [
     "PROFILES",
@@ -19,6 +20,7 @@ __all__ = [
     "RunSpec",
     "StageSpec",
     "TrainSpec",
+    "ViewsSpec",
     "merge",
     "nest",
     "parse_set",

@@ -10,6 +10,8 @@ from typing import Annotated, Any, Literal
 from cyclopts import Parameter
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from shasam.spec.views import ViewsSpec
+
 
 class DataSpec(BaseModel):
     """A data source, its labels and its splits; None leaves the choice to the source."""
@@ -70,6 +72,9 @@ class DataSpec(BaseModel):
         0.5, ge=0, le=1, description="How alike the classes are (faces), 0 to 1."
     )
     size: int = Field(64, ge=8, le=1024, description="Image side in pixels.")
+    views: ViewsSpec = Field(
+        default_factory=ViewsSpec, description="Crops, flips and colours of the training views."
+    )
     seed: Annotated[int, Parameter(name="--split-seed")] = Field(
         0, ge=0, lt=2**31, description="Seed of the split."
     )

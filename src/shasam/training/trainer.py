@@ -21,6 +21,7 @@ from shasam.methods.base import Method, Stage
 from shasam.models.shared import sharing
 from shasam.sampling import Draw, TrainingRows
 from shasam.spec.train import TrainSpec
+from shasam.spec.views import ViewsSpec
 from shasam.training.bad_batch import name_batch
 from shasam.training.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from shasam.training.collapse import CollapseWatch, spread_of_embeddings
@@ -53,6 +54,7 @@ class Trainer:
         seed: int,
         image_size: int,
         fabric: Fabric,
+        views: ViewsSpec | None = None,
         runtime: Runtime | None = None,
         directory: Path | None = None,
         log: RunLog | None = None,
@@ -60,7 +62,7 @@ class Trainer:
     ) -> None:
         self.runtime = runtime or Runtime()
         self.method, self.data, self.spec, self.seed = method, data, spec, seed
-        self.image_size, self.fabric = image_size, fabric
+        self.image_size, self.fabric, self.views = image_size, fabric, views or ViewsSpec()
         self.first = fabric.global_rank == 0
         self.directory = directory
         self.log = log or RunLog(None)
@@ -221,6 +223,8 @@ class Trainer:
             assert run.place_N is not None
             place = run.place_N[rows]
             features = {kind: z[place].to(device) for kind, z in run.features.items()}
+        elif not stage.augment:
+            images = prepare_images(self.data.images(rows), device)
         else:
             # keyed by the step: an image that is drawn twice in an epoch gets new views each time
             images = augmented_views(
@@ -230,6 +234,7 @@ class Trainer:
                 draw=step,
                 views=stage.views,
                 size=self.image_size,
+                spec=self.views,
             ).contiguous(memory_format=torch.channels_last)
         return Batch(
             images=images,
