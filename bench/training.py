@@ -19,9 +19,9 @@ from shasam.data.manifest import SCHEMA, Manifest
 from shasam.data.views import augmented_views
 from shasam.methods.ce import CE, CEConfig
 from shasam.models import ResNet18
+from shasam.runs.log import RunLog
 from shasam.spec.train import StageSpec, TrainSpec
 from shasam.training.interrupt import Interrupt
-from shasam.training.log import RunLog
 from shasam.training.optimizers import make_optimizer
 from shasam.training.runtime import Runtime
 from shasam.training.trainer import Trainer

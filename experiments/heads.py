@@ -25,9 +25,9 @@ from shasam.data import open_data
 from shasam.documents import read_yaml
 from shasam.metrics import Counts, compare_seeds, values
 from shasam.models import Classifier
-from shasam.runs.grid import expand_labelled
-from shasam.runs.load import load
-from shasam.training.evaluation import on_rows
+from shasam.pipeline.grid import expand_labelled
+from shasam.pipeline.load import load
+from shasam.training.inference import on_rows
 
 # features of a method, and those of what is left of it when its fairness part is off
 PAIRS = [

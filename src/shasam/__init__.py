@@ -44,11 +44,11 @@ _PUBLIC = {
     "Encoder": "shasam.models",
     "Method": "shasam.methods",
     "RunSpec": "shasam.spec",
-    "load": "shasam.runs.load",
+    "load": "shasam.pipeline.load",
     "open_data": "shasam.data",
     "register": "shasam.registry",
     "resolve": "shasam.spec",
-    "train": "shasam.runs.api",
+    "train": "shasam.pipeline.api",
 }
 
 __all__ = ["__version__", *sorted(_PUBLIC)]

@@ -150,7 +150,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def finished_run(stage: Path) -> Path:
-    from shasam.runs.api import train
+    from shasam.pipeline.api import train
 
     return train("ce", out=stage / "runs", quiet=True).path
 

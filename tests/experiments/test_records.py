@@ -9,9 +9,9 @@ import pytest
 
 from experiments import heads, paired, parts, table, tuned
 from shasam.errors import DataError
+from shasam.pipeline.grid import expand_labelled
 from shasam.report import rows_of
 from shasam.report.tables import as_markdown
-from shasam.runs.grid import expand_labelled
 from shasam.runs.records import by_label, keep, read_records, unpack
 
 ROOT = Path(__file__).parents[2]

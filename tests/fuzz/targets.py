@@ -18,17 +18,17 @@ from shasam.data.decode import BadImage, decode
 from shasam.documents import parse_json, parse_yaml
 from shasam.errors import ShasamError
 from shasam.mining.tables import read_embeddings, read_labels
+from shasam.pipeline.build import outline
+from shasam.pipeline.grid import expand
+from shasam.pipeline.load import load
 from shasam.report import write_report
 from shasam.report.auditing import subjects_of
 from shasam.report.paired import Drawn
 from shasam.report.predictions import Columns, read_predictions
 from shasam.report.run import Run
-from shasam.runs.build import outline
-from shasam.runs.grid import expand
-from shasam.runs.load import load
+from shasam.runs.log import read_log
 from shasam.spec import resolve
 from shasam.training.checkpoint import read_checkpoint, save_checkpoint
-from shasam.training.log import read_log
 
 Target = Callable[[bytes], None]
 RUN_FILES = (
@@ -219,7 +219,7 @@ def _a_run(out: Path) -> Path:
     """A small finished run on generated stripes."""
     from tests.tiny_data import TinyData
 
-    from shasam.runs.execute import execute
+    from shasam.pipeline.execute import execute
     from shasam.training.runtime import Runtime
 
     body = {"method": "ce", "data": {"size": 16}, "train": {"steps": 2}}

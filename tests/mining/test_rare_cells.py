@@ -9,11 +9,11 @@ from tests.mining.rare_cells import CellData, random_design
 
 from shasam.keyed import keyed
 from shasam.mining import MiningConfig, feasible_pairs
-from shasam.runs import evaluate
-from shasam.runs.execute import execute
+from shasam.pipeline import results
+from shasam.pipeline.execute import execute
+from shasam.runs.log import read_log
 from shasam.sampling import MinedPlan, TrainingRows
 from shasam.spec import resolve
-from shasam.training.log import read_log
 from shasam.training.runtime import Runtime
 
 
@@ -79,7 +79,7 @@ def test_a_pair_that_the_training_split_cannot_serve_is_skipped_and_counted():
 
 def train_design(seed, out, monkeypatch):
     """A whole run on a random design; its log and its data."""
-    monkeypatch.setattr(evaluate, "evaluate", quick(evaluate.evaluate))
+    monkeypatch.setattr(results, "evaluate", quick(results.evaluate))
     method = ("shasam", "shasam-ld", "shasam-literal")[seed % 3]
     layers = {
         "method": method,

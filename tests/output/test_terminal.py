@@ -62,8 +62,8 @@ def test_a_payload_as_an_argument_is_answered_with_one_harmless_sentence(
 def test_a_failed_run_whose_error_looks_like_markup_does_not_stop_a_comparison(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from shasam.runs import sweep
-    from shasam.runs.sweep import Outcome
+    from shasam.pipeline import sweep
+    from shasam.pipeline.sweep import Outcome
 
     message = "no such file: [/b]\x1b[31m"
 

@@ -13,7 +13,7 @@ from tests.reliability.measured import measured
 
 from shasam.commands.evaluate import evaluate
 from shasam.commands.train import train
-from shasam.runs.load import load
+from shasam.pipeline.load import load
 
 pytestmark = pytest.mark.slow
 TINY = ["data.n=80", "data.holdout_per_cell=10", "data.size=32", "train.steps=4"]

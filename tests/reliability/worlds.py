@@ -15,7 +15,7 @@ from tests.methods.test_training import build
 from tests.tiny_data import TinyData
 
 from shasam.spec.train import StageSpec, TrainSpec
-from shasam.training.evaluation import read_rows
+from shasam.training.inference import read_rows
 from shasam.training.runtime import Runtime
 from shasam.training.trainer import Trainer
 

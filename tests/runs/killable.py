@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload(["torch", "shasam.runs.execute", "shasam.methods"])
+CONTEXT.set_forkserver_preload(["torch", "shasam.pipeline.execute", "shasam.methods"])
 
 
 def train_until(
@@ -23,16 +23,16 @@ def train_until(
     import torch
     from tests.tiny_data import TinyData
 
-    from shasam.runs import evaluate
-    from shasam.runs.execute import execute
+    from shasam.pipeline import results
+    from shasam.pipeline.execute import execute
+    from shasam.runs.log import RunLog
     from shasam.spec import resolve
-    from shasam.training.log import RunLog
     from shasam.training.runtime import Runtime
     from shasam.training.trainer import Trainer
 
     torch.set_num_threads(1)
     # intervals cost more than the tiny run itself, and fewer draws test as much here
-    evaluate.evaluate = functools.partial(evaluate.evaluate, draws=100)  # type: ignore[attr-defined]
+    results.evaluate = functools.partial(results.evaluate, draws=100)  # type: ignore[attr-defined]
     count = 0
 
     def watch(original: Any) -> Any:

@@ -5,7 +5,7 @@ import yaml
 
 from shasam.documents import read_yaml
 from shasam.errors import SpecError
-from shasam.runs.grid import expand
+from shasam.pipeline.grid import expand
 from shasam.spec import ViewsSpec, merge, parse_set, resolve, stored_spec
 
 

@@ -10,9 +10,9 @@ import pytest
 import torch
 from tests.tiny_data import TinyData
 
-from shasam.runs.build import build_method
-from shasam.runs.execute import execute
-from shasam.runs.load import load
+from shasam.pipeline.build import build_method
+from shasam.pipeline.execute import execute
+from shasam.pipeline.load import load
 from shasam.runs.predictions import read_predictions
 from shasam.spec import resolve
 from shasam.training.prepare import prepare

@@ -22,9 +22,9 @@ from shasam.commands.train import train
 from shasam.data.manifest import SCHEMA, Manifest
 from shasam.documents import parse_yaml
 from shasam.errors import DataError, MemoryLimitError, ShasamError
+from shasam.pipeline.load import load
+from shasam.pipeline.sweep import sweep
 from shasam.runs.directory import RunDirectory
-from shasam.runs.load import load
-from shasam.runs.sweep import sweep
 
 TINY = ["data.n=80", "data.holdout_per_cell=10", "data.size=32", "train.steps=4"]
 

@@ -7,9 +7,9 @@ import pytest
 from safetensors.torch import load_file
 from tests.runs.killable import run_child
 
+from shasam.runs.log import read_log
 from shasam.spec import resolve
 from shasam.training.checkpoint import load_checkpoint
-from shasam.training.log import read_log
 
 SMALL = {"data": {"size": 16}, "train": {"steps": 9, "classify": {"epochs": 3}}}
 CASES = {

@@ -13,7 +13,7 @@ import pytest
 from tests.runs.elsewhere import measure
 from tests.tiny_data import TinyData
 
-from shasam.runs.execute import execute
+from shasam.pipeline.execute import execute
 from shasam.runs.reproducible import REPRODUCIBLE
 from shasam.spec import resolve
 from shasam.training.runtime import Runtime

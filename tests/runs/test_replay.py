@@ -11,10 +11,10 @@ import torch
 from tests.tiny_data import TinyData
 
 from shasam.errors import InputError, SpecError
-from shasam.runs.execute import execute
+from shasam.pipeline.execute import execute
+from shasam.pipeline.replay import difference, open_record, says
 from shasam.runs.machine import SETTINGS, computed_with, machine
 from shasam.runs.records import keep
-from shasam.runs.replay import difference, open_record, says
 from shasam.runs.reproducible import (
     REPRODUCIBLE,
     environment_of_runs,

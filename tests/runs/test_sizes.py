@@ -8,9 +8,9 @@ import pytest
 from tests.tiny_data import TinyData
 
 from shasam.errors import MemoryLimitError, ShasamError, SpecError
+from shasam.pipeline.build import build_method, outline
+from shasam.pipeline.execute import execute
 from shasam.registry import names
-from shasam.runs.build import build_method, outline
-from shasam.runs.execute import execute
 from shasam.spec import resolve
 from shasam.training.runtime import Runtime, make_fabric
 

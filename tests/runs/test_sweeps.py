@@ -15,7 +15,7 @@ import yaml
 
 from shasam.cli import app, main
 from shasam.errors import Stopped
-from shasam.runs import sweep as sweeps
+from shasam.pipeline import sweep as sweeps
 from shasam.runs.directory import RunDirectory
 from shasam.spec import resolve
 from shasam.training.checkpoint import load_checkpoint

@@ -14,10 +14,10 @@ from shasam.methods.balanced import Balanced
 from shasam.methods.ce import CE
 from shasam.models import ResNet18
 from shasam.registry import lookup
+from shasam.runs.log import RunLog, read_log
 from shasam.sampling import TrainingRows
 from shasam.spec.train import StageSpec, TrainSpec
-from shasam.training.evaluation import evaluating
-from shasam.training.log import RunLog, read_log
+from shasam.training.inference import evaluating
 from shasam.training.modes import check_groups, set_modes
 from shasam.training.runtime import Runtime
 from shasam.training.trainer import Trainer

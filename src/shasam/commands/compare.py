@@ -66,15 +66,15 @@ def compare(
     from shasam.files import write_atomic
     from shasam.metrics import catalogue
     from shasam.output.terminal import Screen
+    from shasam.pipeline.grid import expand
+    from shasam.pipeline.sweep import says
+    from shasam.pipeline.sweep import sweep as carry_out
     from shasam.registry import names
     from shasam.report import rows_of, write_report
     from shasam.report.tables import as_markdown, plain
     from shasam.runs.directory import RunDirectory
-    from shasam.runs.grid import expand
     from shasam.runs.machine import computed_with
     from shasam.runs.reproducible import how_runs_compute
-    from shasam.runs.sweep import says
-    from shasam.runs.sweep import sweep as carry_out
 
     # the ViT methods are to be seen beside cross-entropy on a ViT, whose batches are theirs
     everything = [*names("method"), "ce@vit", "balanced@vit"]

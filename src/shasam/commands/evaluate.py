@@ -46,12 +46,12 @@ def evaluate(
     from shasam.data import open_data
     from shasam.errors import DataError
     from shasam.output.terminal import Screen
+    from shasam.pipeline.load import load
+    from shasam.pipeline.results import evaluate_run
     from shasam.runs.directory import RunDirectory
-    from shasam.runs.evaluate import evaluate_run
-    from shasam.runs.load import load
+    from shasam.runs.log import RunLog
     from shasam.runs.machine import machine
     from shasam.runs.summary import print_summary
-    from shasam.training.log import RunLog
     from shasam.training.test_split import times_opened
 
     directory = RunDirectory.existing(run)

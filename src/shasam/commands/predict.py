@@ -36,7 +36,7 @@ def predict(
     from shasam.files import write_atomic
     from shasam.output.csv_text import Cell, csv_text
     from shasam.output.terminal import say
-    from shasam.runs.load import load
+    from shasam.pipeline.load import load
 
     if not images.exists():
         raise InputError(f"there is no file or folder {images}")

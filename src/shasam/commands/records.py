@@ -22,7 +22,7 @@ def keep(runs: Path, experiment: Path) -> None:
     """
     from shasam.documents import read_yaml
     from shasam.output.terminal import say
-    from shasam.runs.grid import expand_labelled
+    from shasam.pipeline.grid import expand_labelled
     from shasam.runs.records import keep as add
 
     labels = {

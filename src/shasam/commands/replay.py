@@ -44,7 +44,7 @@ def replay(
     import tempfile
 
     from shasam.output.terminal import say
-    from shasam.runs.replay import difference, open_record, says, told, train_again
+    from shasam.pipeline.replay import difference, open_record, says, told, train_again
     from shasam.runs.reproducible import REPRODUCIBLE, THREADS, restart_with
 
     with tempfile.TemporaryDirectory(prefix="shasam-replay-") as scratch:

@@ -41,11 +41,11 @@ def sweep(
     """
     from shasam.documents import read_yaml
     from shasam.output.terminal import complain, say
+    from shasam.pipeline.grid import expand
+    from shasam.pipeline.sweep import says
+    from shasam.pipeline.sweep import sweep as carry_out
     from shasam.runs.directory import RunDirectory
-    from shasam.runs.grid import expand
     from shasam.runs.reproducible import how_runs_compute
-    from shasam.runs.sweep import says
-    from shasam.runs.sweep import sweep as carry_out
 
     specs = expand(read_yaml(grid))
     say(f"{len(specs)} runs in {out}")

@@ -100,7 +100,7 @@ def train(
         emit(spec.as_yaml())
         return
 
-    from shasam.runs.execute import execute
+    from shasam.pipeline.execute import execute
     from shasam.training.progress import TrainingProgress
     from shasam.training.runtime import Runtime
 

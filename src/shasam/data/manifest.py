@@ -87,13 +87,19 @@ class Manifest:
     def _split(self) -> np.ndarray:
         return self.table.column("split").to_numpy(zero_copy_only=False)
 
-    def save(self, path: str | Path) -> None:
-        """Write Parquet, whole or not at all."""
-        metadata = {
+    def metadata(self) -> dict[str, str]:
+        """Hash, names and protocol: what every Parquet file of a run says about its data."""
+        return {
             "sha256": self.sha256,
             "target_names": json.dumps(list(self.target_names)),
             "sensitive_names": json.dumps(list(self.sensitive_names)),
             "protocol": json.dumps(dict(self.protocol), sort_keys=True),
+        }
+
+    def save(self, path: str | Path) -> None:
+        """Write Parquet, whole or not at all."""
+        metadata = {
+            **self.metadata(),
             "excluded": json.dumps([dict(e) for e in self.excluded]),
             "notes": json.dumps(list(self.notes)),
         }

@@ -1,7 +1,1 @@
-"""Run directories: executing a specification, loading a trained model, sweeping a grid."""
-
-from __future__ import annotations
-
-from shasam.extras import need
-
-need("torch", __name__)
+"""The files of a run: its directory, log, predictions and records. Importing it needs no torch."""

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import io
-import json
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from shasam.data.manifest import Manifest
 from shasam.errors import FileError, InputError
 from shasam.parquet import read_parquet
 from shasam.types import Predictions
 
 
-def predictions_table(predictions: Predictions, manifest: Manifest) -> pa.Table:
-    """The table, with the manifest's hash and names in its metadata."""
+def predictions_table(predictions: Predictions, metadata: Mapping[str, str]) -> pa.Table:
+    """The table; ``metadata`` is that of the manifest: its hash, names and protocol."""
     columns = {
         "id": pa.array(predictions.ids, pa.string()),
         "target": pa.array(predictions.target, pa.int64()),
@@ -26,17 +25,7 @@ def predictions_table(predictions: Predictions, manifest: Manifest) -> pa.Table:
     }
     for c in range(predictions.scores.shape[1]):
         columns[f"score_{c}"] = pa.array(predictions.scores[:, c], pa.float32())
-    return pa.table(columns).replace_schema_metadata(schema_metadata(manifest))
-
-
-def schema_metadata(manifest: Manifest) -> dict[str, str]:
-    """What every table of a run says about the data it is of."""
-    return {
-        "sha256": manifest.sha256,
-        "target_names": json.dumps(list(manifest.target_names)),
-        "sensitive_names": json.dumps(list(manifest.sensitive_names)),
-        "protocol": json.dumps(dict(manifest.protocol), sort_keys=True),
-    }
+    return pa.table(columns).replace_schema_metadata(dict(metadata))
 
 
 def table_bytes(table: pa.Table) -> bytes:

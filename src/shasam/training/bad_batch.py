@@ -7,7 +7,7 @@ from pathlib import Path
 
 from shasam.errors import TrainingError
 from shasam.files import write_atomic
-from shasam.training.evaluation import TrainingData
+from shasam.training.inference import TrainingData
 from shasam.types import Batch
 
 

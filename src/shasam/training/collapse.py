@@ -11,8 +11,8 @@ from torch import Tensor
 
 from shasam.errors import TrainingError
 from shasam.methods.base import Method, Stage
-from shasam.training.evaluation import TrainingData, features_of
-from shasam.training.log import RunLog
+from shasam.runs.log import RunLog
+from shasam.training.inference import TrainingData, features_of
 from shasam.training.meters import effective_rank, mean_cosine
 from shasam.training.progress import TrainingProgress
 from shasam.training.state import State

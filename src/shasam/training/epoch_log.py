@@ -8,7 +8,7 @@ from typing import Any
 
 from shasam.errors import SpecError
 from shasam.files import make_folder
-from shasam.training.log import RunLog
+from shasam.runs.log import RunLog
 from shasam.training.optimizers import learning_rate
 from shasam.training.progress import TrainingProgress
 from shasam.training.stage import StageRun

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from shasam.training.evaluation import TrainingData
-from shasam.training.log import RunLog, read_log
+from shasam.runs.log import RunLog, read_log
+from shasam.training.inference import TrainingData
 
 
 def open_test(data: TrainingData, log: RunLog, reason: str) -> Tensor:

@@ -19,6 +19,7 @@ from shasam.errors import TrainingError
 from shasam.keyed import text_key
 from shasam.methods.base import Method, Stage
 from shasam.models.shared import sharing
+from shasam.runs.log import RunLog
 from shasam.sampling import Draw, TrainingRows
 from shasam.spec.train import TrainSpec
 from shasam.spec.views import ViewsSpec
@@ -26,9 +27,8 @@ from shasam.training.bad_batch import name_batch
 from shasam.training.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from shasam.training.collapse import CollapseWatch, spread_of_embeddings
 from shasam.training.epoch_log import EpochLog, open_tensorboard
-from shasam.training.evaluation import TrainingData, evaluating, features_of
+from shasam.training.inference import TrainingData, evaluating, features_of
 from shasam.training.interrupt import Interrupt
-from shasam.training.log import RunLog
 from shasam.training.modes import check_groups
 from shasam.training.optimizers import learning_rate, set_rate
 from shasam.training.prepare import prepare, prepare_images

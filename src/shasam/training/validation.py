@@ -11,7 +11,7 @@ from torch import Tensor
 from shasam.methods.base import Method
 from shasam.metrics import Counts, values
 from shasam.training.ema import Ema
-from shasam.training.evaluation import TrainingData, evaluating, features_of, on_rows
+from shasam.training.inference import TrainingData, evaluating, features_of, on_rows
 from shasam.training.stage import StageRun
 
 

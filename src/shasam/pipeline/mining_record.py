@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from PIL import Image
 
-from shasam.training.evaluation import TrainingData
-from shasam.training.log import RunLog, read_log
+from shasam.runs.log import RunLog, read_log
+from shasam.training.inference import TrainingData
 
 _SIDE = 48  # pixels of a thumbnail
 

@@ -11,12 +11,12 @@ from lightning_fabric import Fabric
 
 from shasam.methods.base import Method
 from shasam.metrics import as_json, evaluate
+from shasam.pipeline.plane import plane, spread_rows
+from shasam.pipeline.probe import linear_probe
 from shasam.runs.directory import RunDirectory
-from shasam.runs.embedding import plane, spread_rows
-from shasam.runs.predictions import predictions_table, schema_metadata, table_bytes
-from shasam.runs.probe import linear_probe
-from shasam.training.evaluation import TrainingData, read_rows
-from shasam.training.log import RunLog
+from shasam.runs.log import RunLog
+from shasam.runs.predictions import predictions_table, table_bytes
+from shasam.training.inference import TrainingData, read_rows
 from shasam.training.test_split import open_test
 from shasam.types import Predictions
 
@@ -76,7 +76,7 @@ def evaluate_run(
             "target": own.target[picks],
             "sensitive": own.sensitive[picks],
         }
-    ).replace_schema_metadata(schema_metadata(data.manifest))
+    ).replace_schema_metadata(data.manifest.metadata())
     run.write("embedding.parquet", table_bytes(table))
     return metrics
 
@@ -93,10 +93,11 @@ def _write(
     middle = "" if split == "test" else f".{split}"
     primary = next(iter(found))
     own = method.decide(replace(found[primary]))
-    run.write(f"predictions{middle}.parquet", table_bytes(predictions_table(own, data.manifest)))
+    about = data.manifest.metadata()
+    run.write(f"predictions{middle}.parquet", table_bytes(predictions_table(own, about)))
     metrics[split] = metrics_of(own, data)
     if len(found) > 1:
         for kind, predictions in found.items():
-            content = table_bytes(predictions_table(predictions, data.manifest))
+            content = table_bytes(predictions_table(predictions, about))
             run.write(f"predictions{middle}.{kind}.parquet", content)
             metrics[f"{split}.{kind}"] = metrics_of(predictions, data)

@@ -68,8 +68,8 @@ def told(record: Path, name: str) -> dict[str, Any]:
 def train_again(record: Path, root: Path | None, out: Path, device: str, quiet: bool) -> Path:
     """Train the specification of a record, on the same data; returns the new run directory."""
     from shasam.data import open_data
+    from shasam.pipeline.execute import execute
     from shasam.runs.directory import RunDirectory
-    from shasam.runs.execute import execute
     from shasam.training.runtime import Runtime
 
     spec = RunDirectory(record).spec()

@@ -19,10 +19,10 @@ from shasam.errors import CheckpointError, FileError, InputError
 from shasam.files import open_regular, read_bytes
 from shasam.methods.base import Method
 from shasam.models.weights import read_weights
-from shasam.runs.build import build_method, outline
+from shasam.pipeline.build import build_method, outline
 from shasam.runs.directory import RunDirectory
 from shasam.spec import RunSpec
-from shasam.training.evaluation import BATCH, on_images
+from shasam.training.inference import BATCH, on_images
 from shasam.training.prepare import prepare
 from shasam.training.runtime import one_process
 from shasam.types import Predictions

@@ -17,15 +17,15 @@ import shasam
 from shasam.errors import DataError, Stopped, TrainingError
 from shasam.files import remove_leftovers
 from shasam.methods.base import Method
-from shasam.runs.build import build_method
+from shasam.pipeline.build import build_method
+from shasam.pipeline.mining_record import mining_record
+from shasam.pipeline.results import evaluate_run
 from shasam.runs.directory import RunDirectory
-from shasam.runs.evaluate import evaluate_run
+from shasam.runs.log import RunLog, read_log
 from shasam.runs.machine import machine
-from shasam.runs.mining import mining_record
 from shasam.spec import RunSpec
 from shasam.training.checkpoint import to_bytes
-from shasam.training.evaluation import TrainingData
-from shasam.training.log import RunLog, read_log
+from shasam.training.inference import TrainingData
 from shasam.training.progress import TrainingProgress
 from shasam.training.runtime import Runtime, make_fabric, watching_others
 from shasam.training.test_split import times_opened

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from shasam.pipeline.execute import execute
 from shasam.runs.directory import RunDirectory
-from shasam.runs.execute import execute
 from shasam.spec import resolve
 from shasam.training.runtime import Runtime
 
