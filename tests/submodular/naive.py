@@ -109,3 +109,28 @@ def knapsack(f: Value, pool: Set, costs: Sequence[float], budget: float) -> list
             left -= costs[v]
         found.append(picks)
     return max(found, key=lambda picks: round(f(picks), 9))
+
+
+def feature_based(x: Tensor, phi: Callable[[float], float], weights: Sequence[float]) -> Value:
+    rows = x.tolist()
+
+    def value(selected: Set) -> float:
+        sums = [math.fsum(rows[a][d] for a in selected) for d in range(len(weights))]
+        return math.fsum(w * phi(s) for w, s in zip(weights, sums, strict=True))
+
+    return value
+
+
+def saturated_coverage(kernel: Tensor, alpha: float, rows: Set | None = None) -> Value:
+    k = kernel.tolist()
+    represented = range(len(k)) if rows is None else rows
+    cap = {i: alpha * math.fsum(k[i]) for i in represented}
+
+    def value(selected: Set) -> float:
+        return math.fsum(min(math.fsum(k[i][a] for a in selected), cap[i]) for i in represented)
+
+    return value
+
+
+def mixture(functions: Sequence[Value], weights: Sequence[float]) -> Value:
+    return lambda a: math.fsum(w * f(a) for w, f in zip(weights, functions, strict=True))

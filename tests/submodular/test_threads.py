@@ -104,3 +104,20 @@ def test_the_first_gains_of_a_signed_kernel_are_its_row_sums() -> None:
     np.testing.assert_allclose(
         f.gains(f.start(), torch.arange(40)), k.double().sum(dim=1), rtol=1e-12, atol=1e-12
     )
+
+
+@pytest.mark.usefixtures("eager_threads")
+def test_parts_side_by_side_pick_the_same_and_leave_the_number_of_threads() -> None:
+    f, told = FacilityLocation.from_features(features(400, 6).float()), []
+    for number in (1, 2, 5):
+        torch.set_num_threads(number)
+        told.append(maximize(f, 6, partitions=7).indices.tolist())
+        assert torch.get_num_threads() == number
+    assert told[0] == told[1] == told[2]
+
+    def fails(part: torch.Tensor) -> None:
+        raise ValueError("a part that cannot be done")
+
+    with pytest.raises(ValueError, match="cannot be done"):
+        list(threads.each(fails, [torch.arange(3)] * 4))
+    assert torch.get_num_threads() == 5

@@ -10,6 +10,7 @@ need("torch", __name__)
 from shasam.submodular.certificate import Certificate, certify
 from shasam.submodular.facility_location import FacilityLocation
 from shasam.submodular.facility_location_measures import FL1MI, FLCG, FLCMI, FLQMI
+from shasam.submodular.feature_based import FeatureBased
 from shasam.submodular.graph_cut import GCCG, GCMI, GraphCut
 from shasam.submodular.information import (
     conditional_gain,
@@ -19,6 +20,8 @@ from shasam.submodular.information import (
 from shasam.submodular.logdet import LogDet
 from shasam.submodular.logdet_measures import LogDetCG, LogDetCMI, LogDetMI
 from shasam.submodular.maximize import maximize
+from shasam.submodular.mixture import Mixture
+from shasam.submodular.saturated_coverage import SaturatedCoverage
 from shasam.submodular.set_function import SetFunction
 from shasam.types import Selection
 
@@ -31,11 +34,14 @@ __all__ = [
     "GCMI",
     "Certificate",
     "FacilityLocation",
+    "FeatureBased",
     "GraphCut",
     "LogDet",
     "LogDetCG",
     "LogDetCMI",
     "LogDetMI",
+    "Mixture",
+    "SaturatedCoverage",
     "Selection",
     "SetFunction",
     "certify",

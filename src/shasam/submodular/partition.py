@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from shasam.errors import InputError
+from shasam.submodular import threads
 from shasam.submodular.rows import sample_rows
 from shasam.submodular.set_function import SetFunction
 from shasam.submodular.walks import Progress
@@ -34,7 +35,7 @@ def maximize_parts(
     optimizer: str,
     generator: torch.Generator | None = None,
     progress: Progress | None = None,
-    mapper: Map = map,
+    mapper: Map = threads.each,
 ) -> Selection:
     """Split, pick from every part, pick from the picks; the best set that was seen is returned.
 
@@ -109,5 +110,5 @@ def merge_picks(
 
 def _columns(f: SetFunction, rows: int, generator: torch.Generator) -> Tensor | None:
     """The represented rows of round two: all, as indices, or as many as fit."""
-    width = getattr(getattr(f, "rows", None), "width", 0)
+    width = f.represented_rows
     return sample_rows(width, min(width, max(_ENTRIES // rows, 1)), generator) if width else None

@@ -84,6 +84,12 @@ class SetFunction:
         """
         return None
 
+    @property
+    def represented_rows(self) -> int | None:
+        """How many represented rows the value is a sum over, where a part may keep some of them."""
+        rows = getattr(self, "rows", None)
+        return None if rows is None else rows.width
+
     def gains_along(self, order: Tensor) -> Tensor:
         """(K,): the marginal gains of picks in their order."""
         state, gains = self.start(), []

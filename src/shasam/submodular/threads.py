@@ -7,13 +7,14 @@ first use. As many threads as torch uses (``torch.set_num_threads``, OMP_NUM_THR
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
 _WORTH = 1_000_000  # kernel entries per thread, below which handing over costs more than it saves
+T = TypeVar("T")
 _pool: ThreadPoolExecutor | None = None
 _size = 0
 
@@ -29,6 +30,26 @@ def run(loop: Callable[..., Any], parts: Sequence[tuple[Any, ...]]) -> list[Any]
         return [loop(*parts[0])]
     waiting = [_workers(len(parts) - 1).submit(loop, *part) for part in parts[1:]]
     return [loop(*parts[0]), *(work.result() for work in waiting)]
+
+
+def each(task: Callable[[T], Any], works: Sequence[T]) -> Iterator[Any]:
+    """``task`` of every work, several at the same time with one thread each; results in order.
+
+    Whole tasks side by side do not wait for each other; threads inside a short task would.
+    """
+    threads = torch.get_num_threads()
+    if threads == 1 or len(works) == 1:
+        yield from map(task, works)
+        return
+    torch.set_num_threads(1)  # a thread takes this over when it first computes
+    try:
+        with ThreadPoolExecutor(min(threads, len(works)), thread_name_prefix="part") as pool:
+            try:
+                yield from pool.map(task, works)
+            finally:
+                pool.shutdown(cancel_futures=True)
+    finally:
+        torch.set_num_threads(threads)
 
 
 def _workers(size: int) -> ThreadPoolExecutor:
