@@ -96,6 +96,8 @@ class Losses:
     total: Tensor
     parts: Mapping[str, float | Tensor] = field(default_factory=dict)
     active: float | None = None  # share of terms that have a gradient, where that can be 0
+    # share of terms with nearer negatives than positives, where every term has a gradient
+    wrong_side: float | None = None
     z: Tensor | None = None  # (V*B, D) detached embeddings of the batch, for a plan's ``observe``
 
 

@@ -13,6 +13,7 @@ from shasam.losses.combinatorial import (
     LogDetCMILoss,
     flcmi,
     flcmi_terms,
+    level_term,
     logdetcmi,
 )
 from shasam.submodular import FLCMI, FacilityLocation, LogDet, conditional_mutual_information
@@ -130,3 +131,23 @@ def test_autocast_does_not_change_the_losses():
     with torch.autocast("cpu", dtype=torch.bfloat16):
         cast = [flcmi(z, a, p, n), logdetcmi(z, a, p, n)]
     assert [float(x) for x in plain] == [float(x) for x in cast]
+
+
+@pytest.mark.parametrize("represented", ["anchors", "target", "batch"])
+@pytest.mark.parametrize("positive_form", ["set", "each"])
+@pytest.mark.parametrize("sizes", [(2, 12, 2), (3, 1, 7), (4, 4, 4)])
+def test_the_meter_of_the_wrong_side_does_not_depend_on_the_sizes_of_the_sets(
+    represented, positive_form, sizes
+):
+    sets = torch.arange(sum(sizes)).split(list(sizes))
+    form = {"represented": represented, "positive_form": positive_form}
+    level = level_term(*sizes, **form)
+    equal = flcmi_terms(torch.ones(sum(sizes), 1), *sets, **form)
+    assert torch.allclose(equal, torch.full_like(equal, level), atol=1e-5)
+    if represented != "anchors":
+        return
+    near, far = torch.tensor([1.0, 0.0]), torch.tensor([0.9, 0.1])
+    for of_positives, of_negatives, wrong in ((far, near, True), (near, far, False)):
+        z = near.repeat(sum(sizes), 1)
+        z[sets[1]], z[sets[2]] = of_positives, of_negatives
+        assert bool(((flcmi_terms(z, *sets, **form) > level) == wrong).all())

@@ -17,10 +17,12 @@ from shasam.methods.fairvit import FairViT, fit_boundary
 from shasam.methods.fdvae import FDVAE
 from shasam.methods.mfd import MFD
 from shasam.methods.reweight import Reweight
+from shasam.methods.shasam import Shasam
 from shasam.models import ResNet18, ViT
 from shasam.models.fair_attention import MaskedLinear, MaskState, adaptive_mask
 from shasam.sampling import TrainingRows
 from shasam.testing.lab import Lab, optimizers, take_steps
+from shasam.types import Batch, Triplet
 
 
 def small() -> ResNet18:
@@ -144,3 +146,17 @@ def test_fdvae_takes_images_of_any_size_from_64(size: int) -> None:
     method = FDVAE(FDVAE.Config(block=3, hidden=8), small(), 2, 2)
     assert method.features(torch.zeros(2, 3, size, size))["encoder"].shape == (2, 9)
     assert method.decoder(torch.zeros(2, 9)).shape == (2, 3, 64, 64)
+
+
+def test_with_unequal_sets_the_mended_objective_counts_the_wrong_side_and_never_lacks_a_gradient():
+    config = Shasam.Config(companion=0.0)
+    method = Shasam(config, small(), 2, 7)
+    t_B = torch.tensor([0] * 7 + [1])
+    s_B = torch.tensor([0, *range(1, 7), 0])  # one anchor, six positives, one negative
+    triplet = Triplet(torch.tensor([0]), torch.arange(1, 7), torch.tensor([7]), 0, 0, t_B, s_B)
+    z = torch.tensor([[1.0, 0.0]] + [[0.0, 1.0]] * 6 + [[1.0, 0.0]])
+    batch = Batch(torch.empty(0), t_B, s_B, torch.arange(8), 1, 0, 0.0, (triplet,), {})
+    found = method.learn(z, batch)
+    assert found.active is None and found.wrong_side == 1.0
+    literal = Shasam(Shasam.Config(smooth="none"), small(), 2, 7).learn(z, batch)
+    assert literal.active == 1.0 and literal.wrong_side is None

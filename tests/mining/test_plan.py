@@ -166,5 +166,20 @@ def test_a_pool_smaller_than_k_is_counted_and_follows_its_policy():
 
 
 def test_a_batch_too_small_for_all_pairs_says_what_fits():
-    with pytest.raises(DataError, match="at least 12 images or pairs = 'one'"):
+    with pytest.raises(DataError, match=r"raise train.learn.batch_views to 12 "):
         make(batch=9)
+
+
+@pytest.mark.parametrize("groups", [2, 3, 5, 7])
+@pytest.mark.parametrize("pairs", ["all", "one"])
+def test_a_batch_has_as_many_images_as_the_specification_says_for_any_number_of_groups(
+    groups, pairs
+):
+    plan, t, s, _ = make(batch=47, groups=groups, ground=1.0, pairs=pairs, start=0.5, pool=3)
+    seen = torch.zeros(2, groups)
+    for drawn in walk(plan, Eye(), 0, 60):
+        assert len(drawn.rows_B) == 47
+        for i, j in zip(t[drawn.rows_B], s[drawn.rows_B], strict=True):
+            seen[i, j] += 1
+    if pairs == "all":  # who has one image more rotates: no cell is drawn much more often
+        assert float(seen.max() / seen.min()) < 1.2

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from lightning_fabric import Fabric
 from tests.tiny_data import TinyData
 
-from shasam.errors import ContractError, TrainingError
+from shasam.errors import ContractError, DataError, TrainingError
 from shasam.methods import Method, Stage, TwoStage
 from shasam.methods.balanced import Balanced
 from shasam.methods.ce import CE
@@ -264,3 +264,11 @@ def test_evaluating_restores_the_mode_of_every_module():
 
 def test_ce_and_balanced_are_registered():
     assert lookup("method", "ce") is CE and issubclass(lookup("method", "balanced"), Method)
+
+
+def test_a_batch_that_a_later_stage_cannot_draw_is_an_error_before_the_first_step():
+    spec = SHORT.model_copy(update={"classify": StageSpec(epochs=2, batch_views=3)})
+    t = trainer(make(PullApart, stage2_sampling="balanced"), spec)
+    with pytest.raises(DataError, match=r"--set train\.classify\.batch_views=4"):
+        t.fit()
+    assert t.state.step == 0 and t.state.stage == 0

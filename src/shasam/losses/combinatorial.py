@@ -13,6 +13,7 @@ only anchors are represented, so that P belongs with A.
 
 from __future__ import annotations
 
+import math
 from typing import Literal
 
 import torch
@@ -70,6 +71,29 @@ def flcmi_terms(
             overlap_R = n_R
         gap = overlap_R - p_R if positive_form == "set" else overlap_R[:, None] - sets[1]
         return gap.clamp_min(0) if smooth == "none" else F.softplus(gap / temperature)
+
+
+def level_term(
+    anchors: int,
+    positives: int,
+    negatives: int,
+    *,
+    smooth: Smooth = "lse",
+    represented: Represented = "anchors",
+    positive_form: PositiveForm = "set",
+) -> float:
+    """A term where all similarities are equal, for sets of these sizes: larger terms are on the
+    wrong side, nearer to N than to P.
+
+    A log-sum-exp over more rows is larger, so the level depends on the sizes of the sets.
+
+    >>> round(level_term(1, 1, 1), 4), round(level_term(2, 12, 2), 4)
+    (0.6931, 0.1542)
+    """
+    if smooth == "none":
+        return 0.0
+    overlap = negatives if represented == "anchors" else min(anchors, negatives)
+    return math.log1p(overlap / (positives if positive_form == "set" else 1))
 
 
 def flcmi(

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
-from shasam.losses.combinatorial import flcmi_terms, logdetcmi
+from shasam.losses.combinatorial import flcmi_terms, level_term, logdetcmi
 from shasam.losses.unit import unit_length
 from shasam.methods.base import Stage
 from shasam.methods.two_stage import TwoStage, TwoStageConfig
@@ -88,17 +88,17 @@ class Shasam(TwoStage):
         losses = self.learn(z, batch)
         if self.companion is not None:
             ce = F.cross_entropy(self.companion(h).float(), batch.t_VB)
-            losses = Losses(
-                losses.total + self.config.companion * ce,
-                {**losses.parts, "companion": ce.detach()},
-                losses.active,
+            losses = replace(
+                losses,
+                total=losses.total + self.config.companion * ce,
+                parts={**losses.parts, "companion": ce.detach()},
             )
         yield "main", replace(losses, z=z.detach())
 
     def learn(self, z: Tensor, batch: Batch) -> Losses:
         """Σ over the triplets of the batch, each over all views of its images."""
         c, size = self.config, len(batch.t_B)
-        values, active = [], []
+        values, wrong = [], []
         for triplet in batch.triplets:
             sets = [
                 torch.cat([rows.to(z.device) + view * size for view in range(batch.views)])
@@ -116,12 +116,18 @@ class Shasam(TwoStage):
                 positive_form=c.positive_form,
             )
             values.append(terms.mean())
-            # under log-sum-exp every term has a gradient: count those on the wrong side
-            limit = 0.0 if c.smooth == "none" else float(torch.log(torch.tensor(2.0)))
-            active.append((terms.detach() > limit).float().mean())
+            level = level_term(
+                *map(len, sets),
+                smooth=c.smooth,
+                represented=c.represented,
+                positive_form=c.positive_form,
+            )
+            wrong.append((terms.detach() > level).float().mean())
         value = torch.stack(values).mean()
-        share = float(torch.stack(active).mean()) if active else None
-        return Losses(c.weight * value, {c.objective: value.detach()}, share)
+        share = float(torch.stack(wrong).mean()) if wrong else None
+        # under log-sum-exp every term has a gradient, on either side
+        name = "active" if c.smooth == "none" else "wrong_side"
+        return Losses(c.weight * value, {c.objective: value.detach()}, **{name: share})
 
 
 class LogDetConfig(ShasamConfig):

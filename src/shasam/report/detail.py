@@ -180,6 +180,12 @@ def _curves(run: Run) -> list[dict[str, Any]]:
             series(lambda e: e.get("active"), stages),
             0.0,
         ),
+        (
+            "Share of terms on the wrong side",
+            "Anchors whose negatives are nearer than their positives.",
+            series(lambda e: e.get("wrong_side"), stages),
+            0.0,
+        ),
     ):
         if lines:
             out.append(

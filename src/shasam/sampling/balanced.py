@@ -26,8 +26,8 @@ class BalancedPlan(BatchPlan):
         if data.batch_size < len(self.cells):
             raise DataError(
                 f"a balanced batch needs at least one image of each of the {len(self.cells)} "
-                f"(target, group) cells, but holds {data.batch_size}; raise "
-                "train.learn.batch_views"
+                f"(target, group) cells, but holds {data.batch_size}; "
+                f"{data.larger_batch(len(self.cells))}"
             )
         self.batch_size, self.seed = data.batch_size, data.seed
         self.steps_per_epoch = data.steps_per_epoch

@@ -29,7 +29,8 @@ class MinedPlan(BatchPlan):
     """Batches of ``batch_size`` images with their triplets.
 
     pairs = "one": k = batch/3 anchors, positives and negatives of one pair (i, j). pairs = "all":
-    the batch is shared by all feasible pairs; each mines batch/(3·pairs) of every role, and the
+    the batch is shared by all feasible pairs; each mines batch/(3·pairs) of every role (rounded,
+    so that the batch is full), and the
     triplet of a pair consists of all images of the batch that fit it, so that every cell is the
     anchors once.
     """
@@ -41,15 +42,15 @@ class MinedPlan(BatchPlan):
         self.pairs = feasible_pairs(t, s)
         # pairs that lack anchors, positives or negatives in the whole training split
         self.skipped_pairs = len(t.unique()) * len(s.unique()) - len(self.pairs)
-        sharing = 3 * (len(self.pairs) if config.pairs == "all" else 1)
-        self.k = batch_size // sharing
+        served = len(self.pairs) if config.pairs == "all" else 1
+        sharing = len(ROLES) * served
+        self.k, self.extra = divmod(batch_size, sharing)
         if self.k < 1:
             raise DataError(
                 f"a batch of {batch_size} images cannot hold anchors, positives and negatives of "
-                f"{len(self.pairs)} pairs; use a batch of at least {sharing} images or "
-                "pairs = 'one'"
+                f"{served} pairs of class and group; {data.larger_batch(sharing)}"
             )
-        self.size = max(sharing * self.k, int(config.ground * len(self.rows)))
+        self.size = max(batch_size, int(config.ground * len(self.rows)))
         self.steps_per_epoch = max(1, self.size // batch_size)
         self.miner, self.random = config.make_miner(), RandomMiner()
         self.bank = EmbeddingBank(self.rows, config.refresh)
@@ -70,7 +71,10 @@ class MinedPlan(BatchPlan):
         pairs = self.pairs
         if self.config.pairs == "one":
             pairs = [self._one_pair(step, generator)]
-        parts = [self._sets(pair, growth, step, embed, generator) for pair in pairs]
+        parts = [
+            self._sets(pair, self._sizes(number, len(pairs), step), growth, embed, generator)
+            for number, pair in enumerate(pairs)
+        ]
         rows_B = torch.cat([torch.cat(part) for part in parts])
         if self.config.pairs == "one":
             triplets: tuple[Triplet, ...] = (self._triplet(pairs[0], rows_B, parts[0]),)
@@ -120,20 +124,30 @@ class MinedPlan(BatchPlan):
         share = 1.0 if c.ramp == 0 else min(1.0, (done - c.start) / c.ramp)
         return 1.0 + (c.pool - 1.0) * share
 
+    def _sizes(self, number: int, pairs: int, step: int) -> list[int]:
+        """How many anchors, positives and negatives a pair has: k, and one more for some of them.
+
+        A batch that is no multiple of the sets is filled up; who has more rotates over the steps.
+        """
+        slots = len(ROLES) * pairs
+        first = step * self.extra  # the slots from here on have one more
+        places = (len(ROLES) * number + role for role in range(len(ROLES)))
+        return [self.k + ((place - first) % slots < self.extra) for place in places]
+
     def _sets(
         self,
         pair: tuple[int, int],
+        sizes: list[int],
         growth: float,
-        step: int,
         embed: Embed,
         generator: torch.Generator,
     ) -> list[Tensor]:
         """Rows of A, P and N of a pair, mined where the pools are larger than the sets."""
-        pools = []
+        pools, k, step = [], max(sizes), self._step
         for role in ROLES:
-            wanted = round(growth * self.k) if self.config.picks(role) else self.k
+            wanted = round(growth * k) if self.config.picks(role) else k
             pools.append(self._pool(pair, role, wanted))
-        k = min(self.k, *(len(pool) for pool in pools))  # less than k only where pools shrink
+        k = min(k, *(len(pool) for pool in pools))  # less only where pools shrink
         if growth <= 1.0:
             z = tuple(torch.zeros(len(p), 1) for p in pools)
             mined = self.random.pick(z[0], z[1], z[2], k, generator)
@@ -141,7 +155,8 @@ class MinedPlan(BatchPlan):
             z = self.bank.read(torch.cat(pools), embed, step).split([len(p) for p in pools])
             mined = self.miner.pick(z[0], z[1], z[2], k, generator)
         picks = (mined.anchors, mined.positives, mined.negatives)
-        return [pool[pick] for pool, pick in zip(pools, picks, strict=True)]
+        # the last picks of a greedy walk gain least: a smaller set does without them
+        return [pool[pick[:n]] for pool, pick, n in zip(pools, picks, sizes, strict=True)]
 
     def _pool(self, pair: tuple[int, int], role: str, wanted: int) -> Tensor:
         """The next rows of the cells that fit a role; a cell that is used up starts again."""
@@ -154,8 +169,9 @@ class MinedPlan(BatchPlan):
             if self.config.small_pool == "shrink":
                 wanted = have
         taken = []
-        # cells take turns, so that every other group, or class, has its share
-        for number in range(wanted):
+        # cells take turns, so that every other group, or class, has its share; the first one
+        # changes with the step, because a pool may have fewer rows than there are cells
+        for number in range(self._step, self._step + wanted):
             cell = cells[number % len(cells)]
             rows, place = self.cells[cell], self.cursor[cell]
             if place == len(rows):

@@ -25,6 +25,13 @@ class TrainingRows:
     rows: Tensor  # (n,) the rows of the training split
     batch_size: int  # images in a batch
     seed: int
+    views: int = 1  # of each image
+    batch_key: str = "train.learn.batch_views"  # the key that decides the size of a batch
+
+    def larger_batch(self, images: int) -> str:
+        """What to do where a batch has to hold at least so many images."""
+        needed = images * self.views
+        return f"raise {self.batch_key} to {needed} (--set {self.batch_key}={needed})"
 
     @property
     def steps_per_epoch(self) -> int:

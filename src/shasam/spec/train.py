@@ -81,3 +81,9 @@ class TrainSpec(BaseModel):
         if name in self.others:
             return self.others[name]
         return self.classify if name == "classify" else self.learn
+
+    def stage_key(self, name: str) -> str:
+        """Where the settings of a stage stand in a specification."""
+        if name in self.others:
+            return f"train.others.{name}"
+        return "train.classify" if name == "classify" else "train.learn"

@@ -33,6 +33,8 @@ class EpochLog:
             self.state.add(f"part.{name}", float(part))
         if several and group not in losses.parts:
             self.state.add(f"part.{group}", value)
+        if losses.wrong_side is not None:
+            self.state.add("wrong_side", float(losses.wrong_side))
         if losses.active is None:
             return
         self.state.add("active", float(losses.active))
@@ -59,7 +61,9 @@ class EpochLog:
         sums, self.state.sums = self.state.sums, {}
         steps = sums.pop("steps")
         loss = sums.pop("loss") / steps
-        active = sums.pop("active") / steps if "active" in sums else None
+        active, wrong_side = (
+            sums.pop(name) / steps if name in sums else None for name in ("active", "wrong_side")
+        )
         parts = {k.removeprefix("part."): v / steps for k, v in sums.items()}
         if not self.first:
             return
@@ -71,6 +75,7 @@ class EpochLog:
             "loss": loss,
             "parts": parts or None,
             "active": active,
+            "wrong_side": wrong_side,
             "lr": learning_rate(run.spec, self.state.step - 1, run.total),
             "images_per_second": rate,
             "mine_fraction": self.state.mine_fraction if stage.sampling == "mined" else None,
@@ -80,7 +85,7 @@ class EpochLog:
         }
         self.log.write("epoch", **line)
         self._to_board(line)
-        shown = {"loss": loss, "active": active, **meters}
+        shown = {"loss": loss, "active": active, "wrong side": wrong_side, **meters}
         shown.update({f"val {k}": v for k, v in (val or {}).items()})
         if stage.inputs == "images" or self.state.step == run.total:
             self.progress.epoch(stage.name, epoch + 1, shown)

@@ -46,13 +46,13 @@ class StageRun:
         return tensors
 
 
-def batch_size_of(stage: Stage, spec: StageSpec, rows: int, world: int) -> int:
+def batch_size_of(stage: Stage, spec: StageSpec, key: str, rows: int, world: int) -> int:
     """Images in a batch: the views of the specification over the views of the stage."""
     size = max(1, spec.batch_views // stage.views)
     if size % world:
         raise SpecError(
             f"a batch of {size} images cannot be cut into {world} equal parts; "
-            f"make batch_views of stage {stage.name} a multiple of {world * stage.views}"
+            f"make {key}.batch_views a multiple of {world * stage.views}"
         )
     return min(size, rows) if stage.inputs == "features" else size
 

@@ -105,6 +105,8 @@ class Trainer:
         if checkpoint is not None:
             self._restore(checkpoint)
         stages = self.method.stages()
+        for stage in stages:  # a batch that cannot be drawn is an error now, not after hours
+            self.method.batch_plan(stage, self._training_rows(stage))
         with Interrupt() as stop:
             while self.state.stage < len(stages):
                 self._run_stage(stages[self.state.stage], checkpoint, stop)
@@ -256,11 +258,15 @@ class Trainer:
 
     # -- stages and epochs -----------------------------------------------------------------------
 
-    def _prepare(self, stage: Stage, checkpoint: Checkpoint | None) -> StageRun:
-        rows, spec = self.train_rows, self.spec.stage(stage.name)
-        size = batch_size_of(stage, spec, len(rows), self.fabric.world_size)
+    def _training_rows(self, stage: Stage) -> TrainingRows:
+        spec, key = self.spec.stage(stage.name), self.spec.stage_key(stage.name)
+        size = batch_size_of(stage, spec, key, len(self.train_rows), self.fabric.world_size)
         seed = self._key(stage.name, "plan")
-        data = TrainingRows(self.t_N, self.s_N, rows, size, seed)
+        labels = (self.t_N, self.s_N, self.train_rows)
+        return TrainingRows(*labels, size, seed, stage.views, f"{key}.batch_views")
+
+    def _prepare(self, stage: Stage, checkpoint: Checkpoint | None) -> StageRun:
+        rows, data = self.train_rows, self._training_rows(stage)
         under_way = checkpoint if self.state.step > 0 else None
         run = begin(
             self.method,
