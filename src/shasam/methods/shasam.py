@@ -126,8 +126,8 @@ class Shasam(TwoStage):
         value = torch.stack(values).mean()
         share = float(torch.stack(wrong).mean()) if wrong else None
         # under log-sum-exp every term has a gradient, on either side
-        name = "active" if c.smooth == "none" else "wrong_side"
-        return Losses(c.weight * value, {c.objective: value.detach()}, **{name: share})
+        active, wrong_side = (share, None) if c.smooth == "none" else (None, share)
+        return Losses(c.weight * value, {c.objective: value.detach()}, active, wrong_side)
 
 
 class LogDetConfig(ShasamConfig):
