@@ -35,7 +35,8 @@ _PUBLIC = {
     "fscl": "shasam.losses",
     "logdetcmi": "shasam.losses",
     "supcon": "shasam.losses",
-    # metrics
+    # metrics and audits
+    "audit": "shasam.report.notebook",
     "compare": "shasam.metrics",
     "compare_seeds": "shasam.metrics",
     "evaluate": "shasam.metrics",

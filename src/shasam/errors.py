@@ -27,6 +27,10 @@ class SpecError(ShasamError, ValueError):
     """A run specification or a flag that is not understood."""
 
 
+class LimitError(ShasamError, AssertionError):
+    """A metric that is over the limit that it was checked against."""
+
+
 class DataError(ShasamError):
     """Images, labels or splits that cannot be used as they are."""
 

@@ -33,6 +33,8 @@ def fold(
     norm: Norm,
     directions: Sequence[np.ndarray],
     level: float,
+    *,
+    from_zero: bool = False,
 ) -> tuple[float, float]:
     """Interval for a norm of which ``seen`` was observed, by inverting a test over h >= 0.
 
@@ -42,14 +44,14 @@ def fold(
     is shared between the ends in proportion to the power to tell h from 0: near 0 an observation
     cannot be too small, so all of it goes to the other end (the advice of Feldman and Cousins 1998
     for a bounded mean). The interval thus starts at 0 when the test of 'no gap at all' does not
-    reject.
+    reject; ``from_zero`` says that a better test of that did not.
     """
     alpha = 1.0 - level
     none_D = norm(noise_D)
     threshold = float(np.quantile(none_D, level))
     reach = seen + 4.0 * float(none_D.std()) + threshold
     if threshold <= 0:  # nothing varies
-        return seen, seen
+        return (0.0 if from_zero else seen), seen
     # Less than noise alone gives is luck, not knowledge: it must not make the interval short.
     usual = max(seen, float(np.median(none_D)))
     low, high = seen, seen
@@ -63,7 +65,7 @@ def fold(
             under_D = norm(h * direction + noise_D)
             return np.mean(under_D <= usual) < alpha / 2 * np.mean(under_D > threshold)
 
-        low = min(low, _last(too_small, 0.0, seen))
+        low = 0.0 if from_zero else min(low, _last(too_small, 0.0, seen))
         high = max(high, _last(lambda h, f=too_large: not f(h), 0.0, reach))  # type: ignore[misc]
     return low, high
 
@@ -105,7 +107,9 @@ def from_centre(rates_RG: np.ndarray, noise_DRG: np.ndarray) -> tuple[np.ndarray
     def away(x: np.ndarray) -> np.ndarray:
         return x - (x * weight).sum(-1, keepdims=True)
 
-    return away(rates_RG), away(noise_DRG)
+    # Draws lie side by side in memory: norms run over few groups and many draws.
+    noise_RGD = np.ascontiguousarray(np.moveaxis(noise_DRG, 0, -1))
+    return away(rates_RG), away(np.moveaxis(noise_RGD, -1, 0))
 
 
 def _last(holds: Callable[[float], bool], low: float, high: float) -> float:

@@ -15,7 +15,7 @@ import numpy as np
 from shasam.errors import InputError
 from shasam.metrics.counts import Counts
 from shasam.metrics.memory import check_evaluation
-from shasam.metrics.tables import Table
+from shasam.metrics.tables import Table, rates
 
 STRATA = ("cell", "group", "none")
 MOST_EXACT = 999_999_999  # rows; numpy draws no hypergeometric variable from more
@@ -51,14 +51,30 @@ class Resampling:
             self._made["noise", table] = self._noise(table)
         return self._made["noise", table]
 
-    def permuted(self, table: Table) -> np.ndarray:
-        """Tables of outcomes (D, S, K, G) whose groups were shuffled within each stratum."""
-        if ("permuted", table) not in self._made:
-            n_SKG = table(self.counts.n_CPG, self.positive)
-            self._made["permuted", table] = shuffled(
-                n_SKG, self.draws, self._rng("permuted", table)
-            )
-        return self._made["permuted", table]
+    def by_chance(self, table: Table) -> np.ndarray:
+        """Rates (D, R, G) of groups that were dealt out by chance within each stratum."""
+        if ("by chance", table) not in self._made:
+            self._made["by chance", table] = self._by_chance(table)
+        return self._made["by chance", table]
+
+    @cached_property
+    def dealt(self) -> np.ndarray:
+        """Tables (D, C, P, G) whose groups were dealt out by chance within each class."""
+        rng = np.random.default_rng([self.seed, zlib.crc32(b"permuted")])
+        return shuffled(self.counts.n_CPG, self.draws, rng)
+
+    def _by_chance(self, table: Table) -> np.ndarray:
+        n_SKG = table(self.counts.n_CPG, self.positive)
+        if self.strata != "cell" or n_SKG.shape[0] > 1:
+            return rates(shuffled(n_SKG, self.draws, self._rng("permuted", table)))
+        # The mix of classes in a group is no accident, so groups are dealt out within each class.
+        # What that mix alone explains is taken off.
+        n_CPG = self.counts.n_CPG
+        drawn = rates(table(self.dealt, self.positive))
+        pooled_CP = n_CPG.sum(2, keepdims=True) / _positive(n_CPG.sum((1, 2), keepdims=True))
+        expected = table(pooled_CP * n_CPG.sum(1, keepdims=True), self.positive)
+        together = table(n_CPG.sum(2, keepdims=True), self.positive)
+        return drawn - rates(expected) + rates(together)
 
     def _noise(self, table: Table) -> tuple[np.ndarray, np.ndarray]:
         rng = self._rng("noise", table)

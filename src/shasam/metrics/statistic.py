@@ -16,6 +16,7 @@ import numpy as np
 from shasam.metrics.counts import divide
 from shasam.metrics.estimate import Estimate
 from shasam.metrics.intervals import (
+    STEPS,
     Norm,
     candidates,
     directions_of,
@@ -131,7 +132,7 @@ class Gap:
     def p(self, made: Resampling) -> float:
         """How often groups that are dealt out by chance differ as much: an exact test."""
         seen = float(self.value(made.counts.n_CPG, made.positive))
-        by_chance = self.norm(rates(made.permuted(self.table)))
+        by_chance = self.norm(made.by_chance(self.table))
         return (1 + int((by_chance >= seen - 1e-12).sum())) / (1 + made.draws)
 
     def estimate(self, made: Resampling, support: int) -> Estimate:
@@ -142,10 +143,12 @@ class Gap:
         directions = directions_of(away_RG, noise_DRG, self.norm)
         if self.norm is largest:
             directions.append(widest_only(rates_RG))
-        low, high = fold(seen, noise_DRG, self.norm, directions, made.level)
         p = self.p(made)
-        if p > 1 - made.level:  # chance alone gives as much: the data do not exclude 0
-            low = 0.0
+        # The exact test decides about 0. Where it excludes 0 and the simulated noise does not, the
+        # lower end is as close to 0 as ends are found.
+        chance = p > 1 - made.level + 1e-12
+        low, high = fold(seen, noise_DRG, self.norm, directions, made.level, from_zero=chance)
+        low = 0.0 if chance else max(low, seen / 2**STEPS)
         R, G = rates_RG.shape
         ceiling = R * G * (G - 1) / 2 if self.terms else 1.0
         return Estimate(seen, low, min(high, ceiling), support, p=p)
@@ -199,7 +202,7 @@ class Ratio:
         directions = [*directions_of(away_RG, noise_DRG, largest), widest_only(logs_RG)]
         span = float(largest(logs_RG))
         near, far = fold(span, noise_DRG, largest, directions, made.level)
-        by_chance = rates(made.permuted(self.table))
+        by_chance = np.clip(made.by_chance(self.table), 0.0, 1.0)
         by_chance = divide(by_chance.min((-2, -1)), by_chance.max((-2, -1)))
         p = (1 + int((by_chance <= seen + 1e-12).sum())) / (1 + made.draws)
         if p > 1 - made.level:

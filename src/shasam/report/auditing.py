@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from shasam.errors import MemoryLimitError, SpecError
 from shasam.files import write_atomic
@@ -122,14 +123,11 @@ def _subject(predicted: Predicted, g: Grouping, drawn: Drawn) -> Subject:
     )
 
 
-def write_json(
-    path: Path,
-    subjects: Sequence[Sequence[Subject]],
-    pairings: Sequence[Pairing],
-    drawn: Drawn,
-) -> None:
-    """All numbers of an audit, and how the intervals were made."""
-    content = {
+def as_document(
+    subjects: Sequence[Sequence[Subject]], pairings: Sequence[Pairing], drawn: Drawn
+) -> dict[str, Any]:
+    """All numbers of an audit, and how the intervals were made, as plain JSON."""
+    return {
         "intervals": asdict(drawn),
         "audits": [
             {
@@ -154,4 +152,11 @@ def write_json(
         ],
         "comparisons": [p.as_dict() for p in pairings],
     }
+
+
+def write_json(
+    path: Path, subjects: Sequence[Sequence[Subject]], pairings: Sequence[Pairing], drawn: Drawn
+) -> None:
+    """All numbers of an audit in a file."""
+    content = as_document(subjects, pairings, drawn)
     write_atomic(path, json.dumps(content, indent=1, allow_nan=False) + "\n")

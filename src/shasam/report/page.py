@@ -108,13 +108,22 @@ def write_report(
     }
     write_atomic(out, render(context))
     if figures_dir is not None:
-        _save_figures(figures_dir, settings, subjects)
+        for name, figure in _figures(settings, subjects).items():
+            figures.save(figure, figures_dir / f"{name}.svg")
     return out
 
 
 def write_audit(
     subjects: Sequence[Sequence[Subject]], pairs: Sequence[Pairing], out: Path, command: str
 ) -> Path:
+    """Write the page of an audit; returns ``out``."""
+    write_atomic(Path(out), audit_page(subjects, pairs, command))
+    return Path(out)
+
+
+def audit_page(
+    subjects: Sequence[Sequence[Subject]], pairs: Sequence[Pairing], command: str
+) -> str:
     """The page of an audit: files side by side, each through each sensitive attribute."""
     single = len(subjects) == 1 and len(subjects[0]) == 1
     flat = [s for of_file in subjects for s in of_file]
@@ -142,17 +151,23 @@ def write_audit(
         "method_note": _note(first),
         "recompute": command,
     }
-    out = Path(out)
-    write_atomic(out, render(context))
-    return out
+    return render(context)
 
 
 def write_audit_figures(
     subjects: Sequence[Sequence[Subject]], pairs: Sequence[Pairing], folder: Path
 ) -> None:
     """The figures of an audit as SVG files."""
+    for name, figure in audit_figures(subjects, pairs).items():
+        figures.save(figure, folder / f"{name}.svg")
+
+
+def audit_figures(
+    subjects: Sequence[Sequence[Subject]], pairs: Sequence[Pairing]
+) -> dict[str, Markup]:
+    """The figures of an audit by name."""
     flat = [s for of_file in subjects for s in of_file]
-    _save_figures(folder, _audit_settings(subjects, pairs), flat)
+    return _figures(_audit_settings(subjects, pairs), flat)
 
 
 def _audit_settings(
@@ -248,17 +263,11 @@ def _missing(runs: Sequence[Run]) -> list[str]:
     return lines
 
 
-def _save_figures(
-    folder: Path, settings: Sequence[dict[str, Any]], subjects: Sequence[Subject]
-) -> None:
-    for i, s in enumerate(settings):
-        if s["figure"]:
-            figures.save(s["figure"], folder / f"tradeoff-{i}.svg")
+def _figures(settings: Sequence[dict[str, Any]], subjects: Sequence[Subject]) -> dict[str, Markup]:
+    """Every figure that is also a file, by its name."""
+    found = {f"tradeoff-{i}": s["figure"] for i, s in enumerate(settings)}
     for i, subject in enumerate(subjects):
-        for name, figure in (
-            ("groups", figures.bars(subject)),
-            ("scores", figures.score_curves(subject, subject.counts.classes[-1])),
-            ("calibration", figures.calibration(subject)),
-        ):
-            if figure:
-                figures.save(figure, folder / f"{name}-{i}.svg")
+        found[f"groups-{i}"] = figures.bars(subject)
+        found[f"scores-{i}"] = figures.score_curves(subject, subject.counts.classes[-1])
+        found[f"calibration-{i}"] = figures.calibration(subject)
+    return {name: figure for name, figure in found.items() if figure}

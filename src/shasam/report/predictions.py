@@ -17,7 +17,7 @@ from shasam.registry import did_you_mean
 from shasam.report.codes import checked_score, codes_of, without_missing
 from shasam.report.columns import ID, Chosen, Columns, choose, count_column
 from shasam.report.counting import MOST_ROWS, ROWS, counted, given_counts
-from shasam.tables import open_table
+from shasam.tables import TableFile, open_table
 from shasam.tables.table import slices
 
 MOST_GROUPS = 50
@@ -49,7 +49,7 @@ class Predicted:
 
 
 def read_predictions(
-    path: Path,
+    path: Path | TableFile,
     asked: Columns,
     name: str | None = None,
     *,
@@ -61,7 +61,7 @@ def read_predictions(
     ``ids`` reads the column ``id`` too, by which the rows of two files are matched. The rows of a
     large table are counted in batches and not kept.
     """
-    source = open_table(path)
+    source = path if isinstance(path, TableFile) else open_table(path)
     where, metadata = source.name, source.metadata
     chosen = choose(source, asked)
     matched = ids and ID in source.column_names
@@ -104,7 +104,7 @@ def read_predictions(
     groupings = _groupings(table, chosen, where, metadata)
     row_ids = table.column(ID).to_numpy(zero_copy_only=False) if matched and kept else None
     repeats = None if kept else table.column(ROWS).to_numpy()
-    name = name or (path.stem if source.content is None else source.name)
+    name = name or (source.path.stem if source.content is None else source.name)
     return Predicted(name, t, p, scores_NC, classes, groupings, positive, row_ids, repeats)
 
 

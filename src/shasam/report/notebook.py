@@ -1,0 +1,242 @@
+"""``shasam.audit``: the audit of a table in memory, for notebooks and scripts.
+
+It takes the path of the command line from table to result; only the beginning (a table in memory
+instead of a file) and the end (an object instead of text) differ.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+import pyarrow as pa
+
+from shasam.errors import InputError, LimitError, ShasamError, ShasamWarning
+from shasam.metrics import by_group
+from shasam.report.auditing import as_document, limits_of, subjects_of
+from shasam.report.columns import Columns, Missing
+from shasam.report.paired import Drawn
+from shasam.report.predictions import read_predictions
+from shasam.report.subject import Subject
+from shasam.report.words import verdict
+from shasam.tables.memory_table import MemoryTable
+
+HEIGHT = 620  # pixels of a notebook cell; the page scrolls inside
+
+
+def audit(
+    data: Any,
+    *,
+    label: str | None = None,
+    prediction: str | None = None,
+    score: str | Sequence[str] | None = None,
+    sensitive: str | Sequence[str] | None = None,
+    threshold: float | None = None,
+    positive: Any = None,
+    classes: Sequence[Any] = (),
+    missing: Missing = "error",
+    counts: bool = False,
+    name: str = "the model",
+    strata: Literal["none", "group", "cell"] = "none",
+    min_group: int = 30,
+    draws: int = 2000,
+    seed: int = 0,
+    level: float = 0.95,
+) -> Audit:
+    """Measure accuracy and fairness of predictions in a pandas, polars or Arrow table, or a dict.
+
+    The arguments are the flags of ``shasam audit``: columns by name, and how intervals are made.
+
+    >>> import shasam
+    >>> people = {"label": [0, 1] * 200, "prediction": [0, 1, 1, 1] * 100, "sex": ["f", "m"] * 200}
+    >>> found = shasam.audit(people | {"group": ["a", "a", "b", "b"] * 100}, sensitive="group")
+    >>> found["eo_mean"].value
+    0.5
+    """
+    columns = Columns(
+        label,
+        prediction,
+        _names(score),
+        _names(sensitive),
+        threshold,
+        None if positive is None else str(positive),
+        tuple(map(str, classes)),
+        missing,
+        counts,
+    )
+    drawn = Drawn(draws, seed, level, strata, min_group)
+    try:
+        read = read_predictions(MemoryTable.of(data), columns, name, ids=False)
+        subjects = subjects_of(read, drawn, tell=_warn)
+    except ShasamError as error:
+        error.args = (_as_arguments(str(error)),)
+        raise
+    return Audit(tuple(subjects), drawn, columns)
+
+
+@dataclass(frozen=True)
+class Audit:
+    """What was found: one subject for each sensitive attribute, and for their intersection."""
+
+    subjects: tuple[Subject, ...]
+    drawn: Drawn
+    columns: Columns = field(repr=False, default_factory=Columns)
+
+    def __getitem__(self, metric: str) -> Any:
+        """The estimate of a metric; by attribute, where there are several."""
+        found = {s.attribute: s.estimates[metric] for s in self.subjects if metric in s.estimates}
+        if not found:
+            known = ", ".join(self.subjects[0].estimates)
+            raise KeyError(f"there is no metric {metric!r} here; there are: {known}")
+        return next(iter(found.values())) if len(self.subjects) == 1 else found
+
+    def __str__(self) -> str:
+        return "\n".join(line for s in self.subjects for line in self._verdict(s))
+
+    def _verdict(self, subject: Subject) -> list[str]:
+        lines = verdict(subject)
+        return lines if len(self.subjects) == 1 else [f"By {subject.attribute}:", *lines]
+
+    def to_dict(self) -> dict[str, Any]:
+        """All numbers, the content of ``shasam audit --json``."""
+        return as_document([list(self.subjects)], [], self.drawn)
+
+    def to_frame(self) -> Any:
+        """A row for each attribute and metric: pandas where it is installed, else Arrow."""
+        rows = [
+            {"attribute": s.attribute, "metric": key, **e.as_dict(), "p": e.p}
+            for s in self.subjects
+            for key, e in s.estimates.items()
+        ]
+        return _framed(rows, ["attribute", "metric"])
+
+    @cached_property
+    def by_group(self) -> Any:
+        """Rates of every group, as fairlearn's ``MetricFrame.by_group`` has them.
+
+        The index of a pandas frame is the group, and the attribute where there are several.
+        """
+        rows = []
+        for s in self.subjects:
+            own = by_group(s.counts, positive=s.positive, level=s.level)
+            accuracy = {r.group: r.estimate for r in s.groups if r.kind == "accuracy"}
+            for g, group in enumerate(s.counts.groups):
+                rates = {"accuracy": accuracy[group], **{k: v[g] for k, v in own.items()}}
+                row: dict[str, Any] = {"attribute": s.attribute, "group": group}
+                row["rows"] = int(s.counts.sizes_G[g])
+                row |= {k: e.value if e.defined else None for k, e in rates.items()}
+                rows.append(row)
+        if len(self.subjects) > 1:
+            return _framed(rows, ["attribute", "group"])
+        attribute = self.subjects[0].attribute
+        return _framed([{attribute: r.pop("group"), **_without(r, "attribute")} for r in rows],
+                       [attribute])  # fmt: skip
+
+    @cached_property
+    def figures(self) -> dict[str, Figure]:
+        """The figures of the page by name; a notebook draws the last value of a cell."""
+        from shasam.report.page import audit_figures
+
+        found = audit_figures([list(self.subjects)], [])
+        return {key: Figure(str(figure)) for key, figure in found.items()}
+
+    def check(self, limits: Mapping[str, float] | None = None, /, **more: float) -> Audit:
+        """Raise where a metric is over its limit (below it, for accuracies) or undefined.
+
+        ``check(eo_mean=0.05)``; an end of the interval is ``check({"eo_mean.low": 0.05})``.
+        """
+        given = {**(limits or {}), **more}
+        if not given:
+            raise InputError("give at least one limit, such as check(eo_mean=0.05)")
+        asked = limits_of([f"{key}={value}" for key, value in given.items()])
+        broken = [line for limit in asked for s in self.subjects if (line := limit.broken(s))]
+        if broken:
+            raise LimitError("; ".join(broken))
+        return self
+
+    def to_html(self, path: str | Path | None = None) -> str:
+        """The page of ``shasam audit --html``; written to a file as well, if one is named."""
+        from shasam.files import write_atomic
+        from shasam.report.page import audit_page
+
+        page = audit_page([list(self.subjects)], [], self._call())
+        if path is not None:
+            write_atomic(Path(path), page)
+        return page
+
+    def _repr_html_(self) -> str:
+        """The page in a frame of its own, so that its style and the notebook's do not mix."""
+        from shasam.report.svg import escape
+
+        return (
+            f'<iframe title="shasam audit" sandbox="" width="100%" height="{HEIGHT}" '
+            f'style="border:0;border-radius:12px" srcdoc="{escape(self.to_html())}"></iframe>'
+        )
+
+    def _call(self) -> str:
+        """The Python call that gives the same page again."""
+        words = ["data"]
+        for given in (self.columns, self.drawn):
+            for key, default in given.__dataclass_fields__.items():
+                value = getattr(given, key)
+                if value != default.default:
+                    shown = list(value) if isinstance(value, tuple) else value
+                    words.append(f"{'score' if key == 'scores' else key}={shown!r}")
+        return f"shasam.audit({', '.join(words)})"
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure as SVG, which a notebook draws."""
+
+    svg: str = field(repr=False)
+
+    def _repr_svg_(self) -> str:
+        from markupsafe import Markup
+
+        from shasam.report.svg import standalone
+
+        return standalone(Markup(self.svg))  # noqa: S704 - made by shasam.report.figures
+
+    def save(self, path: str | Path) -> None:
+        """Write it as a file of its own."""
+        from shasam.files import write_atomic
+
+        write_atomic(Path(path), self._repr_svg_())
+
+
+def _names(given: str | Sequence[str] | None) -> tuple[str, ...]:
+    return () if given is None else (given,) if isinstance(given, str) else tuple(given)
+
+
+def _without(row: dict[str, Any], key: str) -> dict[str, Any]:
+    return {k: v for k, v in row.items() if k != key}
+
+
+def _framed(rows: list[dict[str, Any]], index: list[str]) -> Any:
+    """A pandas frame with that index, or an Arrow table where there is no pandas."""
+    table = pa.Table.from_pylist(rows)
+    try:
+        return table.to_pandas().set_index(index)
+    except ImportError:
+        return table
+
+
+def _warn(line: str) -> None:
+    warnings.warn(line, ShasamWarning, stacklevel=2)
+
+
+_FLAG: tuple[str, Callable[[re.Match[str]], str]] = (
+    r"--([a-z][a-z-]*)(?: (drop|group)\b)?",
+    lambda m: m[1].replace("-", "_") + "=" + (f'"{m[2]}"' if m[2] else ""),
+)
+
+
+def _as_arguments(message: str) -> str:
+    """What the command line calls ``--label`` is the argument ``label=`` here."""
+    return re.sub(*_FLAG, message)
