@@ -18,6 +18,7 @@ SHARED = {
     "errors",
     "extras",
     "registry",
+    "arrays",
     "files",
     "documents",
     "memory",

@@ -26,6 +26,7 @@ _TEMPORARY = ".tmp"
 _NOFOLLOW = getattr(os, "O_NOFOLLOW", 0)
 _NONBLOCK = getattr(os, "O_NONBLOCK", 0)
 _BINARY = getattr(os, "O_BINARY", 0)
+_HASHES: dict[str, tuple[tuple[int, ...] | None, str]] = {}  # of large files, in this process
 
 
 def write_atomic(
@@ -131,6 +132,19 @@ def file_sha256(path: str | Path) -> str:
         except OSError as error:
             raise _cannot(path, "read", error) from error
     return digest.hexdigest()
+
+
+def remembered_sha256(path: str | Path) -> str:
+    """``file_sha256``, computed again only when size, times or inode of the file have changed."""
+    try:
+        info = os.stat(path)
+    except OSError as error:
+        raise _cannot(path, "read", error) from error
+    name = os.path.abspath(path)
+    stamp = (info.st_size, info.st_mtime_ns, info.st_ctime_ns, info.st_ino)
+    if _HASHES.get(name, (None, ""))[0] != stamp:
+        _HASHES[name] = (stamp, file_sha256(path))
+    return _HASHES[name][1]
 
 
 def make_folder(path: str | Path, *, within: Path | None = None) -> None:

@@ -9,10 +9,11 @@ import numpy as np
 import pyarrow as pa
 
 from shasam.data.manifest import Manifest
-from shasam.data.packing import Progress, open_store
+from shasam.data.packing import open_store
 from shasam.data.protocol import Protocol
-from shasam.data.source import Exclusion, Source
+from shasam.data.source import Exclusion, Progress, Source
 from shasam.data.store import Store
+from shasam.data.vectors import VectorStore
 from shasam.errors import DataError, SpecError
 from shasam.registry import did_you_mean, lookup
 from shasam.spec.data import DataSpec
@@ -29,7 +30,7 @@ class Dataset:
 
     spec: DataSpec
     manifest: Manifest
-    store: Store = field(repr=False)
+    store: Store | VectorStore = field(repr=False)
     store_rows: np.ndarray = field(repr=False)  # row of the store for each row of the manifest
     attributes: pa.Table = field(repr=False)  # the source's columns for each row of the manifest
 
@@ -65,11 +66,12 @@ class Dataset:
         return self.manifest.rows(split)
 
     def images(self, rows: np.ndarray | Tensor) -> Tensor:
-        """uint8 (B, 3, H, W), a view of channels-last memory."""
+        """uint8 (B, 3, H, W), a view of channels-last memory; vectors are float32 (B, D)."""
         import torch
 
-        pixels = self.store.images(self.store_rows[np.asarray(rows, dtype=np.int64)])
-        return torch.from_numpy(pixels).permute(0, 3, 1, 2)
+        read = self.store.images(self.store_rows[np.asarray(rows, dtype=np.int64)])
+        found = torch.from_numpy(np.require(read, requirements="W"))
+        return found if found.ndim == 2 else found.permute(0, 3, 1, 2)
 
 
 def make_source(spec: DataSpec) -> Source:
@@ -132,16 +134,17 @@ def open_data(spec: DataSpec, *, progress: Progress | None = None) -> Dataset:
     return assemble(source, protocol, store)
 
 
-def assemble(source: Source, protocol: Protocol, store: Store) -> Dataset:
+def assemble(source: Source, protocol: Protocol, store: Store | VectorStore) -> Dataset:
     """Leave out what could not be read, build the manifest, tie its rows to the store's."""
     spec, table, index = source.spec, source.table(), store.index
     reasons = index.column("reason").to_numpy(zero_copy_only=False)
     bad = np.flatnonzero(reasons != "")
+    what = "images" if source.inputs == "images" else "vectors"
     ids = index.column("id")
     if len(bad) > BAD_SHARE * len(reasons) and not spec.allow_bad:
         first = "; ".join(f"{ids[int(r)]}: {reasons[r]}" for r in bad[:3])
         raise DataError(
-            f"{len(bad)} of {len(reasons)} images ({len(bad) / len(reasons):.1%}) cannot be read "
+            f"{len(bad)} of {len(reasons)} {what} ({len(bad) / len(reasons):.1%}) cannot be read "
             f"({first}, ...). Put them right, or accept that they are left out with --allow-bad"
         )
     good = np.flatnonzero(reasons == "")

@@ -6,14 +6,14 @@ import hashlib
 import logging
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
-from shasam.data.source import Reading, Source
+from shasam.data.source import Progress, Reading, Source
 from shasam.data.store import (
     DamagedStore,
     Shard,
@@ -23,6 +23,7 @@ from shasam.data.store import (
     shard_rows,
     write_shard,
 )
+from shasam.data.vectors import VectorStore
 from shasam.errors import DataError, FileError
 from shasam.files import make_folder, remove_leftovers
 from shasam.memory import readable
@@ -30,7 +31,6 @@ from shasam.memory import readable
 _LOG = logging.getLogger("shasam")
 _STALE = 3600  # seconds after which a temporary file belongs to nobody
 _TASK = 64  # rows that a thread reads at a time
-Progress = Callable[[int, int], None]  # rows done, rows in all
 
 
 def store_directory(source: Source, size: int) -> Path:
@@ -39,8 +39,12 @@ def store_directory(source: Source, size: int) -> Path:
     return source.spec.store_root() / "stores" / f"{source.spec.name}-{size}-{key[:16]}"
 
 
-def open_store(source: Source, size: int, *, progress: Progress | None = None) -> Store:
+def open_store(
+    source: Source, size: int, *, progress: Progress | None = None
+) -> Store | VectorStore:
     """The store of a source, packed now if it is missing or if files have changed."""
+    if source.inputs == "vectors":
+        return source.open_store(progress=progress)
     table, directory = source.table(), store_directory(source, size)
     store = _current(directory, table, source.stamps(table))
     if store is not None:

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import pyarrow as pa
 
+from shasam.files import remembered_sha256
 from shasam.spec.data import DataSpec
+
+if TYPE_CHECKING:
+    from shasam.data.vectors import VectorStore
+
+Progress = Callable[[int, int], None]  # rows done, rows in all
 
 
 @dataclass(frozen=True)
@@ -56,6 +62,7 @@ class Source:
     """Subclass, set the class variables, write ``listing``, ``read`` and ``pixels_key``."""
 
     summary: ClassVar[str]  # one line for `shasam data`
+    inputs: ClassVar[str] = "images"  # or "vectors": rows of numbers, see ``open_store``
     labels: ClassVar[Mapping[str, Label]] = {}
     settings: ClassVar[Mapping[str, tuple[str, str]]] = {}  # name -> (target, sensitive)
     target: ClassVar[str | None] = None
@@ -67,6 +74,13 @@ class Source:
 
     def __init__(self, spec: DataSpec) -> None:
         self.spec = spec
+
+    @classmethod
+    def completed(cls, spec: DataSpec) -> DataSpec:
+        """The specification with what the files alone can tell: another content, another run."""
+        if spec.csv is None or spec.csv_sha256 is not None or not spec.csv.is_file():
+            return spec
+        return spec.model_copy(update={"csv_sha256": remembered_sha256(spec.csv)})
 
     def list_images(self) -> Listing:
         """Find all images and their attributes; called once."""
@@ -86,6 +100,10 @@ class Source:
 
     def pixels_key(self) -> str:
         """What the pixels of an id depend on, besides the size: a folder, a version, a seed."""
+        raise NotImplementedError
+
+    def open_store(self, *, progress: Progress | None = None) -> VectorStore:
+        """The vectors of a source whose ``inputs`` are "vectors"; images are packed instead."""
         raise NotImplementedError
 
     def stamps(self, table: pa.Table) -> np.ndarray:

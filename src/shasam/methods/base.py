@@ -50,6 +50,8 @@ class Method(nn.Module):
     Config: ClassVar[type[MethodConfig]] = MethodConfig
     # True where the loss is a mean over rows, so that a batch may be cut over processes
     row_wise: ClassVar[bool] = False
+    # True where a method is tied to an image network and cannot learn from vectors
+    needs_images: ClassVar[bool] = False
     # the encoder a method cannot do without, or None where any will do
     needs_encoder: ClassVar[str | None] = None
 

@@ -37,6 +37,7 @@ class FairViT(CE):
     summary = "adaptive masks per group, distance loss and deep supervision (ViT)"
     reference = "Tian et al., ECCV 2024 (FairViT)"
     needs_encoder = "vit"
+    needs_images = True
     row_wise = False
 
     class Config(CEConfig):

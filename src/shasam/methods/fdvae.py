@@ -93,6 +93,7 @@ class FDVAE(Method):
 
     summary = "VAE with target, mutual and protected latents; classifies without the protected"
     reference = "Park et al., AAAI 2021 (FD-VAE)"
+    needs_images = True
 
     class Config(MethodConfig):
         block: int = Field(20, ge=1)  # latents of each of the three blocks

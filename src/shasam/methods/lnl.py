@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
+from shasam.errors import SpecError
 from shasam.losses import dann_ramp, negative_entropy, reverse_gradient
 from shasam.methods.base import Stage
 from shasam.methods.ce import CE, CEConfig
@@ -54,6 +55,11 @@ class LNL(CE):
     def __init__(self, config: Config, encoder: Encoder, classes: int, groups: int) -> None:
         super().__init__(config, encoder, classes, groups)
         layers = encoder.layers
+        if not layers:
+            raise SpecError(
+                f"lnl reads a hidden layer, and {type(encoder).__name__} has none; set "
+                "model.encoder to mlp for vectors, or to resnet18 or vit for images"
+            )
         middle = layers[max(len(layers) // 2 - 1, 0)]  # layer2 of a ResNet, as published
         self.tap = config.tap or middle
         if config.tap == "last":

@@ -27,6 +27,7 @@ class QueryMethod(CE):
 
     row_wise = False
     needs_encoder = "vit"
+    needs_images = True
 
     def __init__(self, config: CEConfig, encoder: Encoder, classes: int, groups: int) -> None:
         super().__init__(config, encoder, classes, groups)

@@ -8,16 +8,20 @@ need("torch", __name__)
 
 from shasam.models.encoder import Encoder, EncoderConfig, MaskSite
 from shasam.models.heads import Classifier, ProjectionHead
+from shasam.models.identity import Identity
 from shasam.models.init import InitReport, load_weights
+from shasam.models.mlp import MLP
 from shasam.models.resnet import ResNet18
 from shasam.models.vit import ViT
 from shasam.registry import lookup
 from shasam.spec.model import ModelSpec
 
 __all__ = [
+    "MLP",
     "Classifier",
     "Encoder",
     "EncoderConfig",
+    "Identity",
     "InitReport",
     "MaskSite",
     "ProjectionHead",
@@ -29,6 +33,9 @@ __all__ = [
 
 
 def build_encoder(spec: ModelSpec, image_size: int) -> Encoder:
-    """The encoder that a specification names, with random weights."""
+    """The encoder that a specification names, with random weights.
+
+    For vectors ``image_size`` is their length.
+    """
     kind = lookup("encoder", spec.encoder)
     return kind.build(kind.Config.model_validate(spec.options), image_size)

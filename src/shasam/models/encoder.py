@@ -51,7 +51,10 @@ class Encoder(nn.Module):
 
     @classmethod
     def build(cls, config: EncoderConfig, image_size: int) -> Encoder:
-        """The encoder of a configuration, for square images of ``image_size`` pixels."""
+        """The encoder of a configuration, for square images of ``image_size`` pixels.
+
+        For vectors ``image_size`` is their length.
+        """
         raise NotImplementedError(f"{cls.__name__} has no build, so no specification can name it")
 
     @abstractmethod

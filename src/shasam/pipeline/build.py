@@ -28,7 +28,7 @@ def build_method(
         check_memory(spec, outlined)
     torch.manual_seed(text_key(f"{spec.seed}/init"))
     try:
-        encoder = build_encoder(spec.model, spec.data.size)
+        encoder = build_encoder(spec.model, spec.data.input_size)
         report = None
         if start and spec.model.init is not None:
             report = load_weights(encoder, spec.model.init)
@@ -50,7 +50,7 @@ def outline(spec: RunSpec, classes: int, groups: int) -> Method | None:
     """
     try:
         with torch.device("meta"), _WithoutStartValues():
-            encoder = build_encoder(spec.model, spec.data.size)
+            encoder = build_encoder(spec.model, spec.data.input_size)
             return _method(spec, encoder, classes, groups)
     except (RuntimeError, TypeError, OverflowError):
         return None
@@ -60,7 +60,8 @@ def check_memory(spec: RunSpec, method: Method) -> None:
     """Refuse a model or a batch that cannot fit, with the figure, before it is allocated."""
     parameters = sum(p.numel() for p in method.parameters())
     stages = (spec.train.learn, spec.train.classify, *spec.train.others.values())
-    batch = max(stage.batch_views for stage in stages) * 3 * spec.data.size**2 * 4
+    numbers = spec.data.features_dim or 3 * spec.data.size**2
+    batch = max(stage.batch_views for stage in stages) * numbers * 4
     needed, free = _COPIES * 4 * parameters + batch, available_memory()
     if free is not None and needed > free:
         raise MemoryLimitError(

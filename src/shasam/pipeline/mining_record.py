@@ -19,12 +19,13 @@ def mining_record(log: RunLog, data: TrainingData) -> list[dict[str, Any]]:
     """The iterations that were noted while training, in order."""
     lines = log.lines if log.path is None else read_log(log.path)
     ids = data.manifest.table.column("id")
-    thumbs: dict[int, str] = {}
+    thumbs: dict[int, str | None] = {}
 
     def shown(item: dict[str, Any]) -> dict[str, Any]:
         row = int(item["row"])
         if row not in thumbs:
-            thumbs[row] = _thumb(data.images(torch.tensor([row]))[0])
+            image = data.images(torch.tensor([row]))[0]
+            thumbs[row] = _thumb(image) if image.ndim == 3 else None
         return {
             "id": str(ids[row]),
             "gain": item.get("gain"),

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_serializer, model_validator
 
 from shasam.spec.views import ViewsSpec
 
@@ -20,15 +20,31 @@ class DataSpec(BaseModel):
 
     name: Annotated[str, Parameter(name="--data")] = Field(
         "faces",
-        description="Data source: faces, utkface, celeba, table (your own, with --csv), clusters.",
+        description="Data source: faces, utkface, celeba, table (your own images, with --csv), "
+        "embeddings (your own vectors, with --features), clusters.",
     )
     root: Path | None = Field(None, description="Folder that holds the images.")
     csv: Path | None = Field(
-        None, description="Table of your own images: CSV or Parquet with paths and attributes."
+        None,
+        description="Table of your own images or vectors: CSV or Parquet with attributes, and "
+        "paths where there are images.",
     )
     csv_sha256: Annotated[str | None, Parameter(parse=False)] = Field(
         None,
         description="Hash of the table's content, filled in: a changed table is another run.",
+    )
+    features: Path | None = Field(
+        None,
+        description="Vectors of your own, one a row: .npy, .npz, .safetensors, Parquet or Arrow.",
+    )
+    features_key: str | None = Field(
+        None, description="Name of the array or column of the vectors, where there are several."
+    )
+    features_sha256: Annotated[str | None, Parameter(parse=False)] = Field(
+        None, description="Hash of the vectors' file, filled in: a changed file is another run."
+    )
+    features_dim: Annotated[int | None, Parameter(parse=False)] = Field(
+        None, ge=1, le=1_000_000, description="Numbers in a vector, filled in."
     )
     path_column: str = Field("path", description="Column with the path of each image.")
     id_column: str | None = Field(None, description="Column with a unique id; else the path.")
@@ -90,16 +106,30 @@ class DataSpec(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _own_table(cls, given: Any) -> Any:
-        """A table of one's own is the source ``table``; before 0.2 it was called ``manifest``."""
+    def _own_files(cls, given: Any) -> Any:
+        """Vectors or a table of one's own name their source; another name is an error."""
         if not isinstance(given, Mapping):
             return given
+        given = with_source(given)
         name = given.get("name")
-        if name == "manifest" or (name is None and given.get("csv") is not None):
-            return {**given, "name": "table"}
-        if given.get("csv") is not None and name != "table":
+        if given.get("features") is not None and name != "embeddings":
+            raise ValueError(f"features are for your own vectors; leave out --data {name}")
+        if given.get("csv") is not None and name not in ("table", "embeddings"):
             raise ValueError(f"csv is for your own table; leave out --data {name}")
         return given
+
+    @model_serializer(mode="wrap")
+    def _dump(self, dump: Any) -> dict[str, Any]:
+        """Without the keys of vectors where there are none: runs on images keep their names."""
+        body: dict[str, Any] = dump(self)
+        if self.features is None and self.features_dim is None:
+            body = {key: value for key, value in body.items() if not key.startswith("features")}
+        return body
+
+    @property
+    def input_size(self) -> int:
+        """What an encoder is built for: the side of an image, or the length of a vector."""
+        return self.size if self.features_dim is None else self.features_dim
 
     def store_root(self) -> Path:
         """Where packed stores are kept: the field, $SHASAM_CACHE, or the user's cache."""
@@ -109,3 +139,18 @@ class DataSpec(BaseModel):
             return Path(os.environ["SHASAM_CACHE"])
         base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
         return Path(base) / "shasam"
+
+
+def with_source(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields of a ``DataSpec`` with the source that they mean, where they name none.
+
+    >>> with_source({"features": "x.npy", "csv": "labels.csv"})["name"]
+    'embeddings'
+    """
+    given, name = dict(given), given.get("name")
+    if name is None and given.get("features") is not None:
+        given["name"] = "embeddings"
+    # before 0.2 the source of a table was called manifest
+    elif name == "manifest" or (name is None and given.get("csv") is not None):
+        given["name"] = "table"
+    return given

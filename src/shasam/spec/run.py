@@ -15,9 +15,8 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from shasam.errors import SpecError
-from shasam.files import file_sha256
-from shasam.registry import did_you_mean, lookup, names
-from shasam.spec.data import DataSpec
+from shasam.registry import did_you_mean, entries, lookup, names
+from shasam.spec.data import DataSpec, with_source
 from shasam.spec.layers import full_keys, lay, merge
 from shasam.spec.model import ModelSpec
 from shasam.spec.profiles import PROFILES
@@ -81,6 +80,8 @@ def resolve(*layers: Mapping[str, Any], profile: str | None = None) -> RunSpec:
     for layer in layers:
         chosen = layer.get("profile") or chosen
         asked = lay(asked, full_keys({k: v for k, v in layer.items() if k != "profile"}))
+    if isinstance(asked.get("data"), Mapping):
+        asked["data"] = with_source(asked["data"])
     asked = with_encoder(asked)
     body = lay(_profile(chosen, asked), asked) if chosen is not None else asked
     errors: list[str] = []
@@ -96,18 +97,13 @@ def resolve(*layers: Mapping[str, Any], profile: str | None = None) -> RunSpec:
         given = model.get("options", {})
         name = model.get("encoder", "resnet18")
         encoder_options = _options("encoder", name, given, "model.encoder", "model.options", errors)
+    if not errors and spec is not None:
+        errors += inputs_that_do_not_fit(spec)
     if errors or spec is None:
         raise SpecError("the specification has errors:\n  " + "\n  ".join(errors))
     full = spec.model.model_copy(update={"options": encoder_options})
-    data = _with_content(spec.data)
+    data = lookup("source", spec.data.name).completed(spec.data)
     return spec.model_copy(update={"options": options, "model": full, "data": data})
-
-
-def _with_content(data: DataSpec) -> DataSpec:
-    """The hash of the user's table, so that another content is another specification."""
-    if data.csv is None or data.csv_sha256 is not None or not data.csv.is_file():
-        return data
-    return data.model_copy(update={"csv_sha256": file_sha256(data.csv)})
 
 
 def stored_spec(body: Mapping[str, Any]) -> RunSpec:
@@ -148,12 +144,34 @@ def _options(
 
 
 def with_encoder(asked: dict[str, Any]) -> dict[str, Any]:
-    """Methods that work with one encoder only get it where none is named."""
+    """Methods that work with one encoder only get it where none is named; vectors get an MLP."""
     method, model = asked.get("method"), asked.get("model", {})
-    if method not in names("method") or not isinstance(model, Mapping) or "encoder" in model:
+    if not isinstance(model, Mapping) or "encoder" in model:
         return asked
-    needed = lookup("method", method).needs_encoder
+    needed = lookup("method", method).needs_encoder if method in names("method") else None
+    if needed is None and _inputs_of(_asked("data.name", asked)) == "vectors":
+        needed = "mlp"
     return asked if needed is None else merge(asked, {"model": {"encoder": needed}})
+
+
+def inputs_that_do_not_fit(spec: RunSpec) -> list[str]:
+    """What is wrong where a method or an encoder for images meets vectors, or the reverse."""
+    given = _inputs_of(spec.data.name)
+    method, encoder = lookup("method", spec.method), lookup("encoder", spec.model.encoder)
+    if given == "vectors" and method.needs_images:
+        return [f"method: {spec.method} is tied to an image network and cannot read vectors"]
+    if encoder.inputs == given:
+        return []
+    fitting = [name for name, kind in entries("encoder").items() if kind.inputs == given]
+    return [
+        f"model.encoder: {spec.model.encoder} reads {encoder.inputs} and {spec.data.name} gives "
+        f"{given}; choose one of {', '.join(fitting)}"
+    ]
+
+
+def _inputs_of(source: Any) -> str:
+    """What a source gives, "images" or "vectors"."""
+    return lookup("source", source).inputs if source in names("source") else "images"
 
 
 def _profile(name: str, asked: Mapping[str, Any]) -> dict[str, Any]:

@@ -33,5 +33,7 @@ def prepare(method: M, device: torch.device | str, *, training: bool = False) ->
 
 
 def prepare_images(images_u8: Tensor, device: torch.device | str) -> Tensor:
-    """Un-augmented images as the network reads them: (B, 3, H, W), -1 to 1."""
+    """Un-augmented images as the network reads them: (B, 3, H, W), -1 to 1; vectors as they are."""
+    if images_u8.ndim == 2:
+        return images_u8.to(device, torch.float32)
     return plain(images_u8.to(device)).contiguous(memory_format=torch.channels_last)

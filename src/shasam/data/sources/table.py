@@ -8,17 +8,12 @@ from pathlib import Path
 import pyarrow as pa
 
 from shasam.data.files import FileSource, Folder
-from shasam.data.manifest import SPLITS
+from shasam.data.own_columns import check_named, read_own, split_and_identity, text
 from shasam.data.source import Exclusion, Listing
 from shasam.errors import DataError
 from shasam.files import file_sha256
-from shasam.registry import did_you_mean, register
+from shasam.registry import register
 from shasam.tables import open_table
-
-_SPLIT_WORDS = {
-    "train": "train", "training": "train", "val": "val", "valid": "val", "validation": "val",
-    "dev": "val", "test": "test", "testing": "test",
-}  # fmt: skip
 
 
 @register("table", kind="source")
@@ -65,57 +60,19 @@ class Table(FileSource):
         named = {
             "path": spec.path_column,
             "id": spec.id_column,
-            "split": spec.split_column or ("split" if "split" in known else None),
-            "identity": spec.identity_column,
+            **split_and_identity(spec, known),
         }
-        for name in named.values():
-            if name is not None and name not in known:
-                raise DataError(
-                    f"{self._file().name} has no column {name!r}{did_you_mean(name, known)}"
-                )
-        table = source.read(
-            text=[name for name in named.values() if name]
-        ).replace_schema_metadata()
-        paths = [_text(v) for v in table.column(named["path"] or "path").to_pylist()]
+        check_named(named, known, self._file().name)
+        listed = [name for name in (named["path"], named["id"]) if name]
+        keys = source.read(listed, text=listed)
+        paths = [text(v) for v in keys.column(spec.path_column).to_pylist()]
         ids = paths
         if named["id"]:
-            ids = [_text(v) for v in table.column(named["id"]).to_pylist()]
-        columns: dict[str, object] = {"id": ids, "path": [self.folder.relative(p) for p in paths]}
-        for role in ("split", "identity"):
-            name = named[role]
-            if name:
-                values = [None if v is None else str(v) for v in table.column(name).to_pylist()]
-                columns[role] = self._splits(values, name) if role == "split" else values
-        for name in known:
-            if name not in columns and name != named["path"]:
-                columns[name] = table.column(name)
-        made = pa.table(columns)
+            ids = [text(v) for v in keys.column(named["id"]).to_pylist()]
+        first: dict[str, object] = {"id": ids, "path": [self.folder.relative(p) for p in paths]}
+        made = read_own(source, spec, named, first)
         keep, excluded = self._distinct(ids, made)
         return self.without_missing(Listing(made.take(pa.array(keep, pa.int64())), excluded))
-
-    def _splits(self, values: list[str | None], column: str) -> list[str]:
-        """train, val, test or nothing for every row; another word, or a split without rows, is an
-        error before anything is read."""
-        given = [(v or "").strip() for v in values]
-        words = [_SPLIT_WORDS.get(word.lower(), word) for word in given]
-        if self.spec.split not in ("auto", "official"):
-            return words  # the splits are drawn, and the column is an attribute like others
-        odd = sorted(set(words) - {*SPLITS, ""})
-        if odd:
-            shown = ", ".join(repr(word) for word in odd[:5])
-            raise DataError(
-                f"the column {column!r} of {self._file().name} holds {shown}; write train, val or "
-                "test, leave the cell empty to leave a row out, or name another column with "
-                "--split-column"
-            )
-        missing = [split for split in SPLITS if split not in words]
-        if missing:
-            raise DataError(
-                f"the column {column!r} of {self._file().name} has no row of "
-                f"{' and '.join(missing)}; give each split some rows, or rename the column to let "
-                "the splits be drawn"
-            )
-        return words
 
     def _distinct(self, ids: list[str], table: pa.Table) -> tuple[list[int], list[Exclusion]]:
         """One row for each id; rows that are repeated with other values are an error."""
@@ -139,6 +96,3 @@ class Table(FileSource):
             )
         return keep, excluded
 
-
-def _text(value: object) -> str:
-    return "" if value is None else str(value).strip()
