@@ -136,7 +136,9 @@ def _train(
 def _open_data(spec: RunSpec, progress: TrainingProgress) -> TrainingData:
     from shasam.data import open_data
 
-    progress.say(f"opening {spec.data.name} at {spec.data.size} px")
+    dim = spec.data.features_dim
+    size = f"at {spec.data.size} px" if dim is None else f"with vectors of {dim} numbers"
+    progress.say(f"opening {spec.data.name} {size}")
     data = open_data(spec.data)
     sizes = ", ".join(f"{len(data.rows(split))} {split}" for split in ("train", "val"))
     progress.say(f"{sizes}; manifest {data.manifest.sha256[:12]}")

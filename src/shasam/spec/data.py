@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
-from pydantic import BaseModel, ConfigDict, Field, model_serializer, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from shasam.spec.views import ViewsSpec
 
@@ -89,7 +89,7 @@ class DataSpec(BaseModel):
     )
     size: int = Field(64, ge=8, le=1024, description="Image side in pixels.")
     views: ViewsSpec = Field(
-        default_factory=ViewsSpec, description="Crops, flips and colours of the training views."
+        default_factory=ViewsSpec, description="Crops, flips and colours of the training views; noise of vectors."
     )
     seed: Annotated[int, Parameter(name="--split-seed")] = Field(
         0, ge=0, lt=2**31, description="Seed of the split."
@@ -117,14 +117,6 @@ class DataSpec(BaseModel):
         if given.get("csv") is not None and name not in ("table", "embeddings"):
             raise ValueError(f"csv is for your own table; leave out --data {name}")
         return given
-
-    @model_serializer(mode="wrap")
-    def _dump(self, dump: Any) -> dict[str, Any]:
-        """Without the keys of vectors where there are none: runs on images keep their names."""
-        body: dict[str, Any] = dump(self)
-        if self.features is None and self.features_dim is None:
-            body = {key: value for key, value in body.items() if not key.startswith("features")}
-        return body
 
     @property
     def input_size(self) -> int:

@@ -1,6 +1,7 @@
-"""How training views of an image are drawn: the ``data.views`` part of a specification.
+"""How training views are drawn: the ``data.views`` part of a specification.
 
-The defaults are SupCon's published values (Khosla et al., 2020, and their code).
+The defaults for images are SupCon's published values (Khosla et al., 2020, and their code). The
+last three are for vectors, which are taken as they are by default.
 """
 
 from __future__ import annotations
@@ -15,7 +16,10 @@ Turn = Annotated[float, Field(ge=0, le=0.5)]
 
 
 class ViewsSpec(BaseModel):
-    """Random crops, flips and colours; ``shasam.data.views`` draws them."""
+    """Random crops, flips and colours of images; dropout, noise and mixing of vectors.
+
+    ``shasam.data.views`` and ``shasam.data.vector_views`` draw them.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
@@ -32,6 +36,21 @@ class ViewsSpec(BaseModel):
     )
     p_jitter: Share = Field(0.8, description="Probability that the colours of a view change.")
     grayscale: Share = Field(0.2, description="Probability that a view is grey.")
+
+    feature_dropout: Annotated[float, Field(ge=0, lt=1)] = Field(
+        0.0, description="Vectors: share of the numbers that a view sets to 0."
+    )
+    noise: Annotated[float, Field(ge=0, le=10)] = Field(
+        0.0, description="Vectors: deviation of Gaussian noise, times the row's root mean square."
+    )
+    mixing: Share = Field(
+        0.0, description="Vectors: largest share of another training row of the same cell."
+    )
+
+    @property
+    def of_vectors(self) -> bool:
+        """Whether views of vectors differ from the vectors."""
+        return bool(self.feature_dropout or self.noise or self.mixing)
 
     @model_validator(mode="after")
     def _ordered(self) -> ViewsSpec:

@@ -14,7 +14,6 @@ import torch
 from lightning_fabric import Fabric
 from torch import Tensor
 
-from shasam.data.views import augmented_views
 from shasam.errors import TrainingError
 from shasam.keyed import text_key
 from shasam.methods.base import Method, Stage
@@ -39,6 +38,7 @@ from shasam.training.stage import StageRun, batch_size_of, begin
 from shasam.training.state import State
 from shasam.training.steps import step_group
 from shasam.training.validation import averaged, validate
+from shasam.training.views import Views
 from shasam.types import Batch
 
 
@@ -62,7 +62,8 @@ class Trainer:
     ) -> None:
         self.runtime = runtime or Runtime()
         self.method, self.data, self.spec, self.seed = method, data, spec, seed
-        self.image_size, self.fabric, self.views = image_size, fabric, views or ViewsSpec()
+        self.fabric = fabric
+        self.views = Views(method, data, views or ViewsSpec(), image_size)
         self.first = fabric.global_rank == 0
         self.directory = directory
         self.log = log or RunLog(None)
@@ -71,6 +72,7 @@ class Trainer:
         self.t_N, self.s_N = torch.tensor(data.manifest.t_N), torch.tensor(data.manifest.s_N)
         self.train_rows = torch.as_tensor(data.rows("train")).clone()
         self.val_rows = torch.as_tensor(data.rows("val")).clone()
+        self.views.begin(self.t_N, self.s_N, self.train_rows)
         self.groups = check_groups(method)
         self._saved_at = time.monotonic()
         board = None
@@ -121,12 +123,13 @@ class Trainer:
         return self.state
 
     def _run_stage(self, stage: Stage, checkpoint: Checkpoint | None, stop: Interrupt) -> None:
+        stage = self.views.stage(stage)
         last = self.state.stage == len(self.method.stages()) - 1
         run = self._prepare(stage, checkpoint)
         world = self.fabric.world_size
         split = f" = {world} processes x {run.batch_size // world}" if world > 1 else ""
         self.progress.say(
-            f"stage {stage.name}: {run.total} steps of {run.batch_size} images{split} x "
+            f"stage {stage.name}: {run.total} steps of {run.batch_size} {self.views.unit}{split} x "
             f"{stage.views} views, {stage.sampling} batches"
         )
         self.progress.start(stage.name, self.state.step, run.total)
@@ -225,19 +228,8 @@ class Trainer:
             assert run.place_N is not None
             place = run.place_N[rows]
             features = {kind: z[place].to(device) for kind, z in run.features.items()}
-        elif not stage.augment:
-            images = prepare_images(self.data.images(rows), device)
         else:
-            # keyed by the step: an image that is drawn twice in an epoch gets new views each time
-            images = augmented_views(
-                self.data.images(rows).to(device),
-                rows,
-                seed=self._key(stage.name, "views"),
-                draw=step,
-                views=stage.views,
-                size=self.image_size,
-                spec=self.views,
-            ).contiguous(memory_format=torch.channels_last)
+            images = self.views.of(stage, rows, self._key(stage.name, "views"), step, device)
         return Batch(
             images=images,
             t_B=self.t_N[rows].to(device),
@@ -279,7 +271,7 @@ class Trainer:
             self.state.ema_count,
         )
         if stage.inputs == "features":
-            self.progress.say(f"stage {stage.name}: features of {len(rows)} images, computed once")
+            self.progress.say(f"stage {stage.name}: features of {len(rows)} {self.views.unit}, computed once")
             run.features = features_of(self.method, self.data, rows, self.fabric)
             run.place_N = torch.full((len(self.t_N),), -1)
             run.place_N[rows] = torch.arange(len(rows))
