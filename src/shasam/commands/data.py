@@ -15,6 +15,7 @@ from shasam.spec.data import DataSpec
 
 if TYPE_CHECKING:
     from shasam.data import Dataset
+    from shasam.data.vectors import VectorStore
     from shasam.output.terminal import Screen
 
 app = App(name="data", help="Check, describe and pack a data set before training on it.")
@@ -24,7 +25,7 @@ app = App(name="data", help="Check, describe and pack a data set before training
 def check(
     data: DataFlags = NO_DATA, *, show: Annotated[int, Parameter(help="Names per list.")] = 10
 ) -> None:
-    """Read every image once and list what is wrong: names, files, duplicates, the packed store."""
+    """Read every image or vector once and list what is wrong: names, files, duplicates, store."""
     from shasam.data import make_source
     from shasam.data.survey import copies
     from shasam.errors import DataError
@@ -35,29 +36,37 @@ def check(
     ids, why = (store.index.column(name).to_pylist() for name in ("id", "reason"))
     bad = [(name, reason) for name, reason in zip(ids, why, strict=True) if reason]
     odd = [(item.id, item.reason) for item in source.listing.excluded]
-    console.print(f"{len(ids):,} images listed, {len(ids) - len(bad):,} readable")
+    vectors = source.inputs == "vectors"
+    what, usable = ("vectors", "usable") if vectors else ("images", "readable")
+    console.print(f"{len(ids):,} {what} listed, {len(ids) - len(bad):,} {usable}")
     for note in source.listing.notes:
         console.print(f"note: {note}")
     _listed(console, "left out by their names or rows", odd, show)
-    _listed(console, "cannot be read", bad, show)
-    same = copies(source, store)
+    cannot = "cannot be used" if vectors else "cannot be read"
+    _listed(console, cannot, bad, show)
+    if vectors:
+        _columns(console, store)
+    same, files = copies(source, store), "vectors" if vectors else "files"
     console.print(
-        f"{same.redundant:,} files are byte-identical to an earlier one "
-        f"({same.files:,} files in {same.groups:,} groups; {same.conflicting:,} of them disagree "
+        f"{same.redundant:,} {files} are byte-identical to an earlier one "
+        f"({same.files:,} {files} in {same.groups:,} groups; {same.conflicting:,} of them disagree "
         f"about an attribute)"
     )
     for group in same.examples[: min(show, 5)]:
         console.print("  " + " = ".join(group))
     broken = store.verify()
+    if broken and vectors:
+        raise DataError(f"{store.directory} was changed while it was read")
     if broken:
         raise DataError(
             f"{len(broken)} files of the packed store are damaged ({', '.join(broken[:3])}); "
             f"remove {store.directory} and prepare again"
         )
-    console.print("packed store: every hash is right")
+    if not vectors:
+        console.print("packed store: every hash is right")
     if len(bad) > 0.01 * len(ids) and not data.allow_bad:
         raise DataError(
-            f"{len(bad) / len(ids):.1%} of the images cannot be read; training stops above 1 % "
+            f"{len(bad) / len(ids):.1%} of the {what} {cannot}; training stops above 1 % "
             f"unless --allow-bad is given"
         )
 
@@ -72,9 +81,12 @@ def describe(
 ) -> None:
     """Cells of target x sensitive x split, imbalance, correlations, what was left out and why."""
     from shasam.data.survey import reasons
+    from shasam.data.vectors import VectorStore
 
     console = _console()
     opened = _opened(data, console)
+    if isinstance(opened.store, VectorStore):
+        _columns(console, opened.store)
     _cells(console, opened)
     _associations(console, opened)
     kinds = reasons(opened.manifest.excluded)
@@ -105,6 +117,9 @@ def prepare(data: DataFlags = NO_DATA) -> None:
 
     console = _console()
     source = make_source(data)
+    if source.inputs == "vectors":
+        console.print("vectors are read from their file; there is nothing to pack")
+        return
     started = time.perf_counter()
     store = _packed(source, data.size, console)
     seconds = time.perf_counter() - started
@@ -191,6 +206,17 @@ def _listed(console: Screen, title: str, items: list[tuple[str, str]], show: int
         console.print(f"  ... and {len(items) - show:,} more (--show {len(items)})")
 
 
+def _columns(console: Screen, store: VectorStore) -> None:
+    """The shape of the vectors, and columns that tell nothing because they never change."""
+    kind = store.features.dtype
+    said = "" if kind == "float32" else ", read as float32"
+    console.print(f"vectors of {store.size:,} numbers, {kind}{said}, in {store.path.name}")
+    constant = store.constant_columns
+    if len(constant):
+        shown = ", ".join(map(str, constant[:8].tolist())) + (", ..." if len(constant) > 8 else "")
+        console.print(f"{len(constant):,} of {store.size:,} columns are constant: {shown}")
+
+
 def _cells(console: Screen, data: Dataset) -> None:
     from rich.table import Table
 
@@ -237,6 +263,11 @@ def _associations(console: Screen, data: Dataset) -> None:
 
 
 def _sheet(console: Screen, data: Dataset, path: Path, split: str) -> None:
+    from shasam.data.vectors import VectorStore
+    from shasam.errors import SpecError
+
+    if isinstance(data.store, VectorStore):
+        raise SpecError("vectors have no pictures; a contact sheet needs images")
     from shasam.data.sheet import contact_sheet
 
     console.print(f"contact sheet: {contact_sheet(data, path, split=split)}")

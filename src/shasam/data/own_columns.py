@@ -62,9 +62,7 @@ def read_own(
     return pa.table(columns)
 
 
-def split_words(
-    values: Sequence[str | None], column: str, file: str, spec: DataSpec
-) -> list[str]:
+def split_words(values: Sequence[str | None], column: str, file: str, spec: DataSpec) -> list[str]:
     """train, val, test or nothing for every row; another word, or a split without rows, is an
     error before anything is read."""
     given = [(v or "").strip() for v in values]

@@ -13,6 +13,7 @@ from shasam.data.dataset import Dataset
 from shasam.data.manifest import SPLITS
 from shasam.data.source import Source
 from shasam.data.store import Store
+from shasam.data.vectors import VectorStore
 
 _BINS = 8  # a numeric attribute is cut at its quantiles to be compared with labels
 
@@ -115,7 +116,7 @@ class Copies:
     examples: Sequence[Sequence[str]]
 
 
-def copies(source: Source, store: Store) -> Copies:
+def copies(source: Source, store: Store | VectorStore) -> Copies:
     """Count the duplicates of a source by their content hash."""
     hashes = store.index.column("content_hash").to_pylist()
     table = source.table()

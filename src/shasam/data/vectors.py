@@ -59,12 +59,12 @@ class VectorStore:
             rows = np.ascontiguousarray(self.features.take(self.places[start : start + _CHUNK]))
             with np.errstate(invalid="ignore", over="ignore"):
                 finite = np.isfinite(rows).all(1)
-            zero = ~rows.any(1)
+            zero = np.logical_not(rows.any(1))
             good = rows[finite & ~zero]
             if len(good):
                 first = good[0] if first is None else first
                 varies |= (good != first).any(0)
-            data = memoryview(rows.astype("<f4", copy=False)).cast("B")
+            data = rows.astype("<f4", copy=False).tobytes()
             width = 4 * self.size
             hashes += [
                 hashlib.sha256(data[at : at + width]).hexdigest()

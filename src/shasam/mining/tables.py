@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from shasam.arrays import read_npy, read_npz
 from shasam.errors import InputError
 from shasam.files import write_atomic
-from shasam.arrays import read_npy, read_npz
 from shasam.mining.miner import Miner
 from shasam.mining.pools import feasible_pairs
 from shasam.output.csv_text import Cell, csv_text

@@ -63,8 +63,9 @@ class MLP(Encoder):
         self.taps = {f"hidden{number + 1}": width for number in range(depth)}
         self.last_map = f"hidden{depth}"
         self.layers = (self.last_map,)
-        for linear in self.linears:
-            nn.init.kaiming_normal_(linear.weight, nonlinearity="relu")
+        for module in self.linears.modules():
+            if isinstance(module, nn.Linear):
+                nn.init.kaiming_normal_(module.weight, nonlinearity="relu")
 
     @classmethod
     def build(cls, config: EncoderConfig, image_size: int) -> MLP:

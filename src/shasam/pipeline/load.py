@@ -14,6 +14,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from shasam.data.decode import MAX_BYTES, BadImage, decode
+from shasam.data.features import open_features
 from shasam.data.manifest import Manifest
 from shasam.errors import CheckpointError, FileError, InputError
 from shasam.files import open_regular, read_bytes
@@ -52,6 +53,7 @@ class Model:
     def predict(self, images: Any, groups: Sequence[int] | None = None) -> Answer:
         """Predict images: files, or uint8 (n, 3, H, W) or (n, H, W, 3) arrays of the run's size.
 
+        A model of vectors takes an array (n, D), or a file of vectors as ``--features`` does.
         ``groups`` are the sensitive groups, for methods whose decisions need them.
         """
         pixels = self._pixels(images)
@@ -91,6 +93,8 @@ class Model:
         return on_images(apply, self.method, pixels.split(BATCH), self.fabric)
 
     def _pixels(self, images: Any) -> Tensor:
+        if self.spec.data.features_dim is not None:
+            return vectors_of(images, self.spec.data.features_dim)
         size = self.spec.data.size
         if isinstance(images, (str, Path)):
             images = [images]
@@ -168,6 +172,33 @@ def _weights(directory: RunDirectory) -> dict[str, Tensor]:
         expected = directory.json("provenance.json").get("model_sha256")
     weights = directory.file("model.safetensors")
     return read_weights(weights, sha256=expected, within=directory.path)
+
+
+def vectors_of(given: Any, dim: int) -> Tensor:
+    """float32 (n, D) of an array or of a file of vectors, all of them finite."""
+    if isinstance(given, (str, Path)):
+        features = open_features(Path(given))
+        given = features.take(np.arange(len(features)))
+    try:
+        array = np.asarray(given)
+        array = array[None] if array.ndim == 1 else array
+        if array.dtype.kind not in "fiu" or array.ndim != 2 or array.shape[1] != dim:
+            raise InputError(
+                f"this model was trained on vectors of {dim} numbers, (n, {dim}); got "
+                f"{str(array.dtype)[:40]} {array.shape}"
+            )
+        with np.errstate(over="ignore"):
+            x = torch.from_numpy(np.array(array, dtype=np.float32))
+    except (TypeError, ValueError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"predict takes an array of numbers (n, {dim}): {error}") from error
+    bad = (~torch.isfinite(x).all(1)).nonzero().flatten()
+    if len(bad):
+        raise InputError(
+            f"{len(bad)} of {len(x)} vectors hold NaN or infinity (row {int(bad[0])} is the first)"
+        )
+    return x
 
 
 def _read(path: Path, size: int) -> np.ndarray:

@@ -89,7 +89,8 @@ class DataSpec(BaseModel):
     )
     size: int = Field(64, ge=8, le=1024, description="Image side in pixels.")
     views: ViewsSpec = Field(
-        default_factory=ViewsSpec, description="Crops, flips and colours of the training views; noise of vectors."
+        default_factory=ViewsSpec,
+        description="Crops, flips and colours of the training views; noise of vectors.",
     )
     seed: Annotated[int, Parameter(name="--split-seed")] = Field(
         0, ge=0, lt=2**31, description="Seed of the split."

@@ -271,7 +271,8 @@ class Trainer:
             self.state.ema_count,
         )
         if stage.inputs == "features":
-            self.progress.say(f"stage {stage.name}: features of {len(rows)} {self.views.unit}, computed once")
+            what = f"features of {len(rows)} {self.views.unit}, computed once"
+            self.progress.say(f"stage {stage.name}: {what}")
             run.features = features_of(self.method, self.data, rows, self.fabric)
             run.place_N = torch.full((len(self.t_N),), -1)
             run.place_N[rows] = torch.arange(len(rows))

@@ -11,7 +11,7 @@ from shasam.data.vector_views import CellPartners, vector_views
 from shasam.data.views import augmented_views
 from shasam.methods.base import Method, Stage
 from shasam.spec.views import ViewsSpec
-from shasam.training.evaluation import TrainingData
+from shasam.training.inference import TrainingData
 from shasam.training.prepare import prepare_images
 
 

@@ -95,4 +95,3 @@ class Table(FileSource):
                 f"{', '.join(conflicts[:3])}. Keep one row for each"
             )
         return keep, excluded
-
