@@ -17,6 +17,7 @@ SHASAM = {"oracle": shasam_oracle, "oracle_mined": shasam_mined, **TWO_STAGE}
 CASES: dict[str, dict[str, Any]] = {
     "ce": {"oracle": o.ce_oracle, **PLAIN},
     "balanced": {"oracle": o.balanced_oracle, **PLAIN},
+    "balanced-hidden": {"oracle": o.balanced_hidden_oracle, **PLAIN},
     "posthoc": {"oracle": o.ce_oracle, **PLAIN},
     "reweight": {"oracle": o.reweight_oracle, **PLAIN},
     "groupdro": {"oracle": o.groupdro_oracle, **PLAIN},
@@ -35,7 +36,10 @@ CASES: dict[str, dict[str, Any]] = {
         "config": FDVAE.Config(block=4, hidden=24),
     },
     # other values than the defaults, so that a setting that is ignored is found out
-    "shasam": {**SHASAM, "config": ShasamConfig(weight=0.7, companion=0.6, temperature=0.5)},
+    "shasam": {
+        **SHASAM,
+        "config": ShasamConfig(weight=0.7, companion=0.6, temperature=0.5, weight_ramp=0.5),
+    },
     "shasam-ld": {**SHASAM, "config": LogDetConfig(companion=0.6)},
     "shasam-literal": {**SHASAM, "config": LiteralConfig(weight=0.7)},
 }

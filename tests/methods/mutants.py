@@ -29,6 +29,7 @@ import shasam.methods.two_stage
 import shasam.models.fair_attention
 from shasam.losses import fscl, mean_alignment, mmd, reverse_gradient, supcon
 from shasam.methods.balanced import Balanced
+from shasam.methods.balanced_hidden import BalancedHidden
 from shasam.methods.base import Stage
 from shasam.methods.ce import CE
 from shasam.methods.fairvit import FairViT
@@ -42,6 +43,7 @@ from shasam.methods.posthoc import PostHoc
 from shasam.methods.reweight import Reweight
 from shasam.methods.supcon import SupCon
 from shasam.methods.tadet import TADeT, TADeTMMD
+from shasam.models import Classifier
 from shasam.types import Batch, Losses, Predictions
 
 Step = Iterator[tuple[str, Losses]]
@@ -178,6 +180,26 @@ class PartsKeepTheGraph(CE):
 class NotBalanced(Balanced):
     def stages(self) -> tuple[Stage, ...]:
         return (Stage("learn", ("main",)),)
+
+
+@mutant("balanced-hidden")
+class HiddenNotBalanced(BalancedHidden):
+    def stages(self) -> tuple[Stage, ...]:
+        return (Stage("learn", ("main",)),)
+
+
+@mutant("balanced-hidden")
+class NothingHidden(BalancedHidden):
+    def __init__(self, config: Any, encoder: Any, classes: int, groups: int) -> None:
+        super().__init__(config, encoder, classes, groups)
+        self.classifier = Classifier(encoder.out_dim, None, classes)
+
+
+@mutant("balanced-hidden")
+class HiddenBeforeTheReLU(BalancedHidden):
+    def features(self, images: Tensor) -> dict[str, Tensor]:
+        found = super().features(images)
+        return {**found, "hidden": self.classifier.hidden(found["encoder"])}
 
 
 @mutant("reweight")

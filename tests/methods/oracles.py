@@ -65,6 +65,19 @@ def balanced_oracle(m: Method, b: Batch, stage: str) -> Sequence:
     return ce_oracle(m, b, stage)
 
 
+def balanced_hidden_oracle(m: Method, b: Batch, stage: str) -> Sequence:
+    balanced(b, m)
+    inner, outer = m.classifier.hidden, m.classifier.out
+    if getattr(inner, "out_features", None) != m.config.classifier_hidden:
+        raise ContractError("there is no hidden layer of the width that the options say")
+    hidden = torch.clamp(m.encoder(b.images) @ inner.weight.T + inner.bias, min=0)
+    with torch.no_grad():
+        told = m.features(b.images).get("hidden")
+    if told is None or not torch.allclose(told, hidden, atol=1e-5):
+        raise ContractError("the features do not hold what the last layer reads")
+    return [ce(hidden @ outer.weight.T + outer.bias, b.t_B)]
+
+
 def grl_oracle(m: Method, b: Batch, stage: str) -> Sequence:
     f = m.encoder(b.images)
     target, group = ce(m.classifier(f), b.t_B), ce(m.adversary(f), b.s_B)

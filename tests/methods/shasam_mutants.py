@@ -26,6 +26,12 @@ def _objective(word: str, new: Any, base: str = "shasam", cls: type = Shasam) ->
     patched(f"{base}: {word}", base, cls, shasam.methods.shasam, name, new)
 
 
+@mutant("shasam")
+class WeightDoesNotGrow(Shasam):
+    def learn(self, z: Tensor, batch: Batch) -> Losses:
+        return super().learn(z, replace(batch, progress=1.0))
+
+
 _objective("A and N swapped", lambda z, a, p, n, **k: flcmi_terms(z, n, p, a, **k))
 _objective("P and N swapped", lambda z, a, p, n, **k: flcmi_terms(z, a, n, p, **k))
 _objective("positives are the anchors", lambda z, a, p, n, **k: flcmi_terms(z, a, a, n, **k))

@@ -76,7 +76,7 @@ def shasam_oracle(m: Shasam, b: Batch, stage: str) -> Sequence:
         pairs = [(b.triplets[0].target, b.triplets[0].sensitive)]
     objective = flcmi if m.config.objective == "flcmi" else logdetcmi
     values = [objective(m, z, sets_of(i, j, t, s)) for i, j in pairs]
-    total = m.config.weight * torch.stack(values).mean()
+    total = m.config.weight_at(b.progress) * torch.stack(values).mean()
     if m.config.companion > 0:
         h = m.encoder(b.images)
         total = total + m.config.companion * ce(m.companion(h), b.t_B.repeat(b.views))

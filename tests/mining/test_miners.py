@@ -18,6 +18,8 @@ MINERS = {
     "literal": ShasamMiner(negatives="fl1mi"),
     "trimmed": ShasamMiner(trim=0.2),
     "rbf": ShasamMiner(similarity="rbf"),
+    "semihard": ShasamMiner("random", "random", "semihard"),
+    "fl anchors": ShasamMiner(anchors="fl"),
     "negatives alone": ShasamMiner("random", "random", "flqmi"),
 }
 
@@ -151,3 +153,16 @@ def test_index_tuples_carry_the_labels_metric_learning_expects():
     assert len(a1) == len(n) == 25
     assert bool((t[a1] == t[p]).all() and (s[a1] != s[p]).all())
     assert bool((t[a2] != t[n]).all() and (s[a2] == s[n]).all())
+
+
+def test_semihard_negatives_are_near_but_not_the_nearest():
+    z, _, _ = labels()
+    generator = torch.Generator().manual_seed(0)
+    pool = z[:100]
+    miner = ShasamMiner("random", "random", "semihard")
+    mined = miner.pick(z[100:104], z[104:120], pool, 4, generator)
+    near = (pool @ z[100:104].T).amax(1).argsort(descending=True).tolist()
+    ranks = [near.index(i) for i in mined.negatives.tolist()]
+    assert min(ranks) >= 10 and max(ranks) < 50
+    few = miner.pick(z[:4], z[4:9], pool[:4], 4, generator)  # a pool as small as the set
+    assert sorted(few.negatives.tolist()) == [0, 1, 2, 3]

@@ -85,9 +85,10 @@ def make_run(
     metrics = {
         "test": as_json(estimates),
         "probe": {
-            "encoder": {"accuracy": 0.83, "chance": 1 / G},
+            "encoder": {"accuracy": 0.83, "linear_within_class": 0.81, "chance": 1 / G},
             "projection": {"accuracy": 0.56, "chance": 1 / G},
         },
+        "natural_head": {"encoder": {"test": as_json(estimates)}},
     }
     (path / "metrics.json").write_text(json.dumps(metrics), encoding="utf-8")
     _write_log(path, rng)

@@ -28,13 +28,13 @@ from shasam.errors import (
 from shasam.metrics import evaluate
 from shasam.pipeline.execute import execute
 from shasam.pipeline.load import load
-from shasam.pipeline.probe import linear_probe
 from shasam.report import write_model_card, write_report
 from shasam.runs.directory import RunDirectory
 from shasam.runs.log import read_log
 from shasam.runs.predictions import read_predictions
 from shasam.spec import resolve
 from shasam.training.interrupt import Interrupt
+from shasam.training.probes import linear_probe
 from shasam.training.runtime import Runtime
 from shasam.training.trainer import Trainer
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import ClassVar
 
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from shasam.methods.base import Method, MethodConfig
 from shasam.models import Classifier, Encoder
@@ -39,6 +39,13 @@ class CE(Method):
         scores = self.classifier(self.encoder(batch.images))
         loss = F.cross_entropy(scores.float(), batch.t_VB)
         yield "main", Losses(loss, {"ce": loss.detach()})
+
+    def features(self, images: Tensor) -> dict[str, Tensor]:
+        """``encoder``, and ``hidden`` where the classifier has a hidden layer."""
+        features = super().features(images)
+        if isinstance(self.classifier.hidden, nn.Linear):
+            features["hidden"] = self.classifier.hidden_layer(features["encoder"])
+        return features
 
     def classify(self, features: Mapping[str, Tensor]) -> dict[str, Tensor]:
         return {"encoder": self.classifier(features["encoder"])}

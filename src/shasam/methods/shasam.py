@@ -40,8 +40,19 @@ class ShasamConfig(TwoStageConfig):
     # of the set objective, and of cross-entropy on the same cell-balanced batch
     weight: float = Field(1.0, ge=0, json_schema_extra={"weight": None})
     companion: float = Field(1.0, ge=0, json_schema_extra={"weight": None})
+    # shares of the stage: how long the set objective waits, and over how much its weight then grows
+    weight_from: float = Field(0.0, ge=0, le=1)
+    weight_ramp: float = Field(0.0, ge=0, le=1)
     mining: MiningConfig = MiningConfig()
     stage2_sampling: Literal["natural", "balanced"] = "balanced"
+
+    def weight_at(self, progress: float) -> float:
+        """The weight of the set objective when a share ``progress`` of the stage is done."""
+        if progress < self.weight_from:
+            return 0.0
+        if self.weight_ramp == 0:
+            return self.weight
+        return self.weight * min(1.0, (progress - self.weight_from) / self.weight_ramp)
 
 
 @register("shasam", kind="method")
@@ -127,7 +138,8 @@ class Shasam(TwoStage):
         share = float(torch.stack(wrong).mean()) if wrong else None
         # under log-sum-exp every term has a gradient, on either side
         active, wrong_side = (share, None) if c.smooth == "none" else (None, share)
-        return Losses(c.weight * value, {c.objective: value.detach()}, active, wrong_side)
+        weight = c.weight_at(batch.progress)
+        return Losses(weight * value, {c.objective: value.detach()}, active, wrong_side)
 
 
 class LogDetConfig(ShasamConfig):

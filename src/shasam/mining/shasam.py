@@ -29,7 +29,8 @@ from shasam.submodular.kernels import Similarity, similarity_matrix
 
 AnchorRule = Literal["logdet", "fl", "random"]
 PositiveRule = Literal["flcg", "logdetcg", "random"]
-NegativeRule = Literal["flqmi", "fl1mi", "logdetmi", "random"]
+NegativeRule = Literal["flqmi", "fl1mi", "logdetmi", "semihard", "random"]
+SEMIHARD = (0.5, 0.9)  # quantiles of a pool by nearness to the anchors, between which are drawn
 
 
 @register("shasam", kind="miner")
@@ -39,6 +40,8 @@ class ShasamMiner(Miner):
 
     paper: hard negatives maximise the FL mutual information; here FLQMI, because FL1MI is flat
     after one or two picks and then says nothing (``negatives="fl1mi"`` is the literal one).
+    ``negatives="semihard"`` draws among the half that is nearer to the anchors, without its nearest
+    tenth of the pool, where wrong labels and look-alikes are.
     """
 
     anchors: AnchorRule = "logdet"
@@ -71,9 +74,10 @@ class ShasamMiner(Miner):
             "positives", self.positives, z_P[order_P], z_sel, k, generator, gains
         )
         order_N = self._by_nearness(z_N, z_sel, k, nearest_first=True)
-        negatives = self._select(
-            "negatives", self.negatives, z_N[order_N], z_sel, k, generator, gains
-        )
+        if self.negatives == "semihard":
+            order_N = _band(order_N, k)
+        rule = "random" if self.negatives == "semihard" else self.negatives
+        negatives = self._select("negatives", rule, z_N[order_N], z_sel, k, generator, gains)
         return Mined(anchors, order_P[positives], order_N[negatives], gains)
 
     def _function(self, rule: str, z: Tensor, given: Tensor | None) -> SetFunction:
@@ -123,6 +127,13 @@ class ShasamMiner(Miner):
         kept = self._typical_first(z, k)
         order = nearest[kept].argsort(descending=nearest_first, stable=True)
         return kept[order]
+
+
+def _band(order: Tensor, k: int) -> Tensor:
+    """Of rows from near to far those between the quantiles, at least k, from the near end."""
+    low, high = (round((1 - q) * len(order)) for q in reversed(SEMIHARD))
+    low = max(0, min(low, len(order) - k))
+    return order[low : max(high, low + k)]
 
 
 register("shasam-ld", kind="miner")(ShasamMiner.ld)

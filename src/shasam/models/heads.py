@@ -44,8 +44,10 @@ class Classifier(nn.Module):
         self.hidden = nn.Identity() if hidden is None else nn.Linear(inside, hidden)
         self.out = nn.Linear(inside if hidden is None else hidden, classes)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def hidden_layer(self, x: Tensor) -> Tensor:
+        """What the last linear layer reads (B, hidden)."""
         x = self.norm(x)
-        if isinstance(self.hidden, nn.Linear):
-            x = F.relu(self.hidden(x))
-        return self.out(x)
+        return F.relu(self.hidden(x)) if isinstance(self.hidden, nn.Linear) else x
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.out(self.hidden_layer(x))

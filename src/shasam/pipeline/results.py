@@ -12,7 +12,7 @@ from lightning_fabric import Fabric
 from shasam.methods.base import Method
 from shasam.metrics import as_json, evaluate
 from shasam.pipeline.plane import plane, spread_rows
-from shasam.pipeline.probe import linear_probe
+from shasam.pipeline.representation import leakage, natural_heads
 from shasam.runs.directory import RunDirectory
 from shasam.runs.log import RunLog
 from shasam.runs.predictions import predictions_table, table_bytes
@@ -48,20 +48,15 @@ def evaluate_run(
     rows = open_test(data, log, reason)
     features, test = read_rows(method, data, rows, fabric)
     _write(run, "test", method, test, data, metrics)
-    metrics["probe"] = {
-        kind: {
-            "accuracy": linear_probe(
-                val_features[kind],
-                val[primary].sensitive,
-                features[kind],
-                test[primary].sensitive,
-                data.groups,
-            ),
-            "chance": 1.0 / data.groups,
+    read = {"val": (val_rows, val_features), "test": (rows, features)}
+    metrics["probe"] = leakage(data, *read.values())
+    spec = run.spec()
+    if spec.train.natural_head:
+        heads = natural_heads(method, data, fabric, spec.seed, read)
+        metrics["natural_head"] = {
+            kind: {split: metrics_of(own, data) for split, own in found.items()}
+            for kind, found in heads.items()
         }
-        for kind in features
-        if len(val_rows) > 1
-    }
     metrics = {"test": metrics.pop("test"), "val": metrics.pop("val"), **metrics}
     run.write_json("metrics.json", metrics)
     shown = features.get(primary, next(iter(features.values())))

@@ -12,6 +12,7 @@ import yaml
 
 from shasam.metrics import catalogue
 from shasam.report import figures
+from shasam.report.representation import representation
 from shasam.report.run import Run, finite
 from shasam.report.subject import Subject
 from shasam.report.words import count, percent, verdict
@@ -84,7 +85,7 @@ def detail(
         return out
     out["curves"] = _curves(run)
     out["maps"], out["map_says"] = _maps(run, subject, dots)
-    out["probe"] = _probe(run)
+    out["probe"] = representation(run.metrics)
     out["mining"] = _mining(run, subject, budget)
     out["facts"] = _facts(run)
     out["spec"] = yaml.safe_dump(run.spec, sort_keys=False, allow_unicode=True) if run.spec else ""
@@ -218,25 +219,6 @@ def _maps(run: Run, subject: Subject, dots: int) -> tuple[list[dict[str, Any]], 
         "tell them."
     )
     return maps, says
-
-
-def _probe(run: Run) -> list[dict[str, str]]:
-    found = run.metrics.get("probe")
-    rows = []
-    for kind, entry in found.items() if isinstance(found, dict) else ():
-        if not isinstance(entry, dict):
-            value = finite(entry)
-            if value is not None:
-                rows.append({"name": str(kind), "value": f"{percent(value)} %"})
-            continue
-        accuracy = entry.get("accuracy", entry.get("value"))
-        if isinstance(accuracy, dict):
-            accuracy = accuracy.get("value")
-        value, chance = finite(accuracy), finite(entry.get("chance"))
-        if value is not None:
-            tail = f" (chance {percent(chance)} %)" if chance is not None else ""
-            rows.append({"name": f"{kind} features", "value": f"{percent(value)} %{tail}"})
-    return rows
 
 
 def _mining(run: Run, subject: Subject, budget: Budget) -> dict[str, Any] | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from rich import box
 from rich.table import Table
 
@@ -30,6 +32,8 @@ def print_summary(run: RunDirectory, console: Screen) -> None:
         own = " *" if len(kinds) > 1 and metrics[kind] == metrics["test"] else ""
         table.add_row(name + own, *cells)
     console.print(table)
+    if metrics.get("natural_head"):
+        console.print(_representation(metrics))
     minutes, seconds = divmod(round(provenance["wall_seconds"]), 60)
     line = f"{provenance['images_seen']} views in {minutes} min {seconds} s"
     if provenance["mine_fraction"] is not None:
@@ -40,6 +44,22 @@ def print_summary(run: RunDirectory, console: Screen) -> None:
     if settings := computed_with([provenance]):
         console.print(settings)
     console.print(f"run        {run.path}", soft_wrap=True)
+
+
+def _representation(metrics: dict[str, Any]) -> Table:
+    """The natural head on each kind of feature, and how well the group is read from it."""
+    title = "classifiers on the frozen features and the training data as they are (%)"
+    table = Table(title=title, box=box.SIMPLE_HEAD)
+    table.add_column("features", no_wrap=True)
+    for heading in ("acc", "EO", "group, linear", "group, MLP"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for kind, found in metrics["natural_head"].items():
+        cells = [_cell(found["test"].get(key), True) for key in ("accuracy", "eo_mean")]
+        probe = metrics["probe"].get(kind, {})
+        leaks = [probe.get(f"{how}_within_class") for how in ("linear", "mlp")]
+        cells += ["-" if leak is None else f"{100 * leak:.1f}" for leak in leaks]
+        table.add_row(kind, *cells)
+    return table
 
 
 def _cell(entry: dict[str, float | None] | None, interval: bool) -> str:

@@ -68,6 +68,16 @@ class TrainSpec(BaseModel):
     validate_every: int = Field(
         1, ge=0, description="Epochs of the last stage between validations; 0: never."
     )
+    probe_every: int = Field(
+        0,
+        ge=0,
+        description="Steps between linear probes of the target, for a curve in the log; 0: none.",
+    )
+    natural_head: bool = Field(
+        True,
+        description="Train a classifier on the frozen features and the training data as they are, "
+        "without the sensitive attribute, and report it.",
+    )
     collapse_cosine: float = Field(
         0.95, gt=0, le=1, description="Mean cosine of the projections that counts as a collapse."
     )

@@ -25,6 +25,7 @@ from shasam.spec.views import ViewsSpec
 from shasam.training.bad_batch import name_batch
 from shasam.training.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from shasam.training.collapse import CollapseWatch, spread_of_embeddings
+from shasam.training.curve import target_probe
 from shasam.training.epoch_log import EpochLog, open_tensorboard
 from shasam.training.inference import TrainingData, evaluating, features_of
 from shasam.training.interrupt import Interrupt
@@ -145,6 +146,7 @@ class Trainer:
             trained += now - clock
             clock = now
             done = self.state.step
+            self._curve(stage)
             rate = (done - began_step) * run.batch_size * stage.views / max(1e-9, trained)
             mined = self.state.mine_fraction if stage.sampling == "mined" else None
             self.progress.step(done, loss, rate, mined)
@@ -284,6 +286,16 @@ class Trainer:
         due = last and len(self.val_rows) and every and (ending or (epoch + 1) % every == 0)
         self.epoch_log.close(run, epoch, rate, meters, self._validate(run) if due else None)
         self.collapse.look(self.method, run.stage, meters)
+
+    def _curve(self, stage: Stage) -> None:
+        """A point of the learning curve in the log, every ``train.probe_every`` steps."""
+        every = self.spec.probe_every
+        if not every or self.state.step % every or stage.inputs != "images" or not self.first:
+            return
+        rows = self.train_rows, self.val_rows
+        found = target_probe(self.method, self.data, *rows, self.fabric, self._key("curve"))
+        views = self.state.images_seen
+        self.log.write("curve", stage=stage.name, step=self.state.step, views=views, **found)
 
     def _end_stage(self, run: StageRun, last: bool) -> None:
         """Averaged weights replace the weights; the best ones do so at the very end."""
