@@ -31,8 +31,8 @@ def target_probe(
     x, read_x = found["encoder"].split([len(fit), len(read)])
     target = torch.from_numpy(t_N[fit].astype(np.int64))
     guess = linear_guess(x, target, read_x, data.classes).numpy()
-    names = (tuple(map(str, range(n))) for n in (data.classes, data.groups))
-    counts = Counts.from_codes(t_N[read], guess, s_N[read], *names)
+    classes, groups = (tuple(map(str, range(n))) for n in (data.classes, data.groups))
+    counts = Counts.from_codes(t_N[read], guess, s_N[read], classes, groups)
     return values(counts, ("accuracy", "eo_mean"))
 
 
