@@ -25,8 +25,9 @@ _LAST = 31
 _STEP = 2.0**-24  # 24 bits fill a float32 mantissa: every value is exact, and below 1
 
 
-def text_key(text: str) -> int:
-    """63 bits of SHA-256: the same for the same text on every machine."""
+def text_key(*words: str | int) -> int:
+    """63 bits of SHA-256: the same for the same words on every machine."""
+    text = "/".join(map(str, words))
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
 
 

@@ -6,7 +6,7 @@ C target classes, G sensitive groups, K budget, H image height, W image width.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -79,6 +79,8 @@ class Batch:
     features: Mapping[str, Tensor] = field(
         default_factory=dict
     )  # (B, D) each, where inputs="features"
+    # takes the embeddings (V*B, D) of this batch: a plan that mines keeps them for later steps
+    observe: Callable[[Tensor], None] = field(default=lambda z: None, repr=False)
 
     @property
     def t_VB(self) -> Tensor:
@@ -98,7 +100,6 @@ class Losses:
     active: float | None = None  # share of terms that have a gradient, where that can be 0
     # share of terms with nearer negatives than positives, where every term has a gradient
     wrong_side: float | None = None
-    z: Tensor | None = None  # (V*B, D) detached embeddings of the batch, for a plan's ``observe``
 
 
 @dataclass(frozen=True)

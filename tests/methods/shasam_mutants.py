@@ -132,7 +132,7 @@ class CompanionDropped(Shasam):
             yield from super().steps(batch, stage)
             return
         z = self.features(batch.images)["projection"]
-        yield "main", replace(self.learn(z, batch), z=z.detach())
+        yield "main", self.learn(z, batch)
 
 
 def _companion(self: Shasam, batch: Batch, labels: Tensor, weight: float, cut: bool) -> Step:

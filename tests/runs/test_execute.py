@@ -206,8 +206,8 @@ def test_a_signal_in_the_last_save_of_training_is_not_swallowed(tmp_path, monkey
     spec = spec_of("ce")
     original = Trainer._save
 
-    def signalled(self, extra):
-        original(self, extra)
+    def signalled(self, run=None):
+        original(self, run)
         if self.state.stage == 1:  # the only stage is over
             os.kill(os.getpid(), signal.SIGTERM)
 

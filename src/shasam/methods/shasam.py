@@ -96,6 +96,7 @@ class Shasam(TwoStage):
             return
         h = self.encoder(batch.images)
         z = unit_length(self.projection(h).float())
+        batch.observe(z)
         losses = self.learn(z, batch)
         if self.companion is not None:
             ce = F.cross_entropy(self.companion(h).float(), batch.t_VB)
@@ -104,7 +105,7 @@ class Shasam(TwoStage):
                 total=losses.total + self.config.companion * ce,
                 parts={**losses.parts, "companion": ce.detach()},
             )
-        yield "main", replace(losses, z=z.detach())
+        yield "main", losses
 
     def learn(self, z: Tensor, batch: Batch) -> Losses:
         """Σ over the triplets of the batch, each over all views of its images."""

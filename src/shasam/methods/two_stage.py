@@ -12,7 +12,6 @@ re-weighted to the other way. They share no parameter: each is trained as if it 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import Literal
 
 import torch
@@ -102,8 +101,8 @@ class TwoStage(Method):
     def steps(self, batch: Batch, stage: str) -> Iterator[tuple[str, Losses]]:
         if stage == "learn":
             z = self.features(batch.images)["projection"]
-            losses = self.learn(z, batch)
-            yield "main", replace(losses, z=z.detach())
+            batch.observe(z)
+            yield "main", self.learn(z, batch)
             return
         features = batch.features
         if not features:

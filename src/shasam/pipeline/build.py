@@ -26,7 +26,7 @@ def build_method(
     outlined = outline(spec, classes, groups)
     if outlined is not None:
         check_memory(spec, outlined)
-    torch.manual_seed(text_key(f"{spec.seed}/init"))
+    torch.manual_seed(text_key(spec.seed, "init"))
     try:
         encoder = build_encoder(spec.model, spec.data.input_size)
         report = None

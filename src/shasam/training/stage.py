@@ -35,6 +35,26 @@ class StageRun:
     place_N: Tensor | None = None  # row of the manifest -> row of ``features``
     val_features: dict[str, Tensor] = field(default_factory=dict)
 
+    def description(self, unit: str, world: int) -> str:
+        """One line for the start of the stage."""
+        split = f" = {world} processes x {self.batch_size // world}" if world > 1 else ""
+        return (
+            f"stage {self.stage.name}: {self.total} steps of {self.batch_size} {unit}{split} x "
+            f"{self.stage.views} views, {self.stage.sampling} batches"
+        )
+
+    def keep_features(self, features: dict[str, Tensor], data: TrainingRows) -> None:
+        """Keep the features of the training rows, for a stage that reads nothing else."""
+        self.features = features
+        self.place_N = torch.full((len(data.t_N),), -1)
+        self.place_N[data.rows] = torch.arange(len(data.rows))
+
+    def features_of(self, rows: Tensor, device: torch.device) -> dict[str, Tensor]:
+        """The features of training rows that were computed at the start of the stage."""
+        assert self.place_N is not None
+        place = self.place_N[rows]
+        return {kind: z[place].to(device) for kind, z in self.features.items()}
+
     def tensors(self) -> dict[str, Tensor]:
         """What the stage adds to a checkpoint."""
         tensors = {f"plan.{k}": v for k, v in self.plan.state().items()}

@@ -1,8 +1,9 @@
-"""One step of one parameter group: backward, average over processes, guard, clip, step."""
+"""A training step: for each group that the method yields, backward, guard, clip and step."""
 
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import cast
 
 import torch
@@ -10,7 +11,64 @@ from lightning_fabric import Fabric
 from torch import Tensor, nn
 
 from shasam.errors import TrainingError
-from shasam.types import Losses
+from shasam.methods.base import Method
+from shasam.models.shared import Share, sharing
+from shasam.training.bad_batch import name_batch
+from shasam.training.epoch_log import EpochLog
+from shasam.training.inference import TrainingData
+from shasam.training.optimizers import learning_rate, set_rate
+from shasam.training.stage import StageRun
+from shasam.types import Batch, Losses
+
+
+class Stepper:
+    """Takes the steps of a method: one optimiser step for each group that it yields."""
+
+    def __init__(
+        self,
+        method: Method,
+        groups: dict[str, list[nn.Parameter]],
+        data: TrainingData,
+        fabric: Fabric,
+        share: Share | None,
+        directory: Path | None,
+    ) -> None:
+        self.method, self.groups, self.data, self.fabric = method, groups, data, fabric
+        self.share = share  # how the encoder's work on a batch is cut over processes
+        self.directory = directory  # where a batch that cannot be used is written down
+
+    def step(self, run: StageRun, batch: Batch, epoch_log: EpochLog) -> float:
+        """All groups of one batch; returns the sum of their losses."""
+        steps = self.method.steps(batch, run.stage.name)
+        total = 0.0
+        while True:
+            with self.fabric.autocast(), sharing(self.share):
+                yielded = next(steps, None)
+            if yielded is None:
+                return total
+            name, losses = yielded
+            value = self._move(run, batch, name, losses)
+            total += value
+            epoch_log.count(name, value, losses, len(run.optimizers) > 1)
+
+    def _move(self, run: StageRun, batch: Batch, name: str, losses: Losses) -> float:
+        stage = run.stage
+        if name not in run.optimizers:
+            raise TrainingError(
+                f"stage {stage.name!r} of {type(self.method).__name__} yields the group "
+                f"{name!r}, which it does not move; its groups are {stage.groups}"
+            )
+        spec, optimizer = run.specs[name], run.optimizers[name]
+        set_rate(optimizer, learning_rate(spec, batch.step, run.total))
+        where = f"step {batch.step} of stage {stage.name}, group {name}"
+        try:
+            parameters = self.groups[name]
+            return step_group(
+                losses, self.method, parameters, optimizer, self.fabric, spec.clip, where
+            )
+        except TrainingError as error:
+            first = self.fabric.global_rank == 0
+            raise name_batch(error, batch, self.data, first, self.directory) from error
 
 
 def average_gradients(parameters: list[nn.Parameter], loss: Tensor, fabric: Fabric) -> Tensor:

@@ -12,35 +12,31 @@ from typing import NoReturn
 
 import torch
 from lightning_fabric import Fabric
-from torch import Tensor
 
-from shasam.errors import TrainingError
 from shasam.keyed import text_key
 from shasam.methods.base import Method, Stage
-from shasam.models.shared import sharing
 from shasam.runs.log import RunLog
-from shasam.sampling import Draw, TrainingRows
+from shasam.sampling import TrainingRows
 from shasam.spec.train import TrainSpec
 from shasam.spec.views import ViewsSpec
-from shasam.training.bad_batch import name_batch
-from shasam.training.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from shasam.training.batches import BatchMaker
+from shasam.training.checkpoint import Checkpoint, load_checkpoint
 from shasam.training.collapse import CollapseWatch, spread_of_embeddings
 from shasam.training.curve import target_probe
 from shasam.training.epoch_log import EpochLog, open_tensorboard
-from shasam.training.inference import TrainingData, evaluating, features_of
+from shasam.training.inference import TrainingData, features_of
 from shasam.training.interrupt import Interrupt
 from shasam.training.modes import check_groups
-from shasam.training.optimizers import learning_rate, set_rate
-from shasam.training.prepare import prepare, prepare_images
+from shasam.training.prepare import prepare
 from shasam.training.processes import anybody, average_buffers, share_of
 from shasam.training.progress import TrainingProgress
+from shasam.training.resume import Weights, restore_state, save_state
 from shasam.training.runtime import Runtime, wait_at_most
 from shasam.training.stage import StageRun, batch_size_of, begin
 from shasam.training.state import State
-from shasam.training.steps import step_group
+from shasam.training.steps import Stepper
 from shasam.training.validation import averaged, validate
 from shasam.training.views import Views
-from shasam.types import Batch
 
 
 class Trainer:
@@ -63,38 +59,30 @@ class Trainer:
     ) -> None:
         self.runtime = runtime or Runtime()
         self.method, self.data, self.spec, self.seed = method, data, spec, seed
-        self.fabric = fabric
-        self.views = Views(method, data, views or ViewsSpec(), image_size)
-        self.first = fabric.global_rank == 0
-        self.directory = directory
+        self.fabric, self.first, self.directory = fabric, fabric.global_rank == 0, directory
         self.log = log or RunLog(None)
         self.progress = progress or TrainingProgress(self.runtime.quiet or not self.first)
-        self.best: dict[str, Tensor] = {}
-        self.t_N, self.s_N = torch.tensor(data.manifest.t_N), torch.tensor(data.manifest.s_N)
+        self.best: Weights = {}
         self.train_rows = torch.as_tensor(data.rows("train")).clone()
         self.val_rows = torch.as_tensor(data.rows("val")).clone()
-        self.views.begin(self.t_N, self.s_N, self.train_rows)
-        self.groups = check_groups(method)
+        self.views = Views(method, data, views or ViewsSpec(), image_size)
+        self.batches = BatchMaker(method, data, fabric, self.views, seed)
+        self.views.begin(self.batches.t_N, self.batches.s_N, self.train_rows)
+        share = share_of(fabric) if self.batches.cut < fabric.world_size else None
+        self.stepper = Stepper(method, check_groups(method), data, fabric, share, directory)
         self._saved_at = time.monotonic()
-        board = None
-        if self.runtime.tensorboard and directory is not None and self.first:
-            board = open_tensorboard(directory)
-        self._board = board
-        # a mean over rows is cut over processes; any other loss sees the whole batch in each of
-        # them, and only the encoder's work is shared
-        self.cut = fabric.world_size if method.row_wise else 1
-        self.share = None if self.cut == fabric.world_size else share_of(fabric)
+        writes_board = self.runtime.tensorboard and directory is not None and self.first
+        self._board = open_tensorboard(directory) if writes_board and directory else None
         prepare(method, fabric.device, training=True)
-
         self._set_state(State())
 
     def _set_state(self, state: State) -> None:
-        """The numbers of the run, and those who count with them."""
+        """The numbers of the run, and the objects that count with them."""
         self.state = state
-        who = (state, self.log, self.progress, self.first)
-        self.epoch_log = EpochLog(*who, self._board)
+        shared = (state, self.log, self.progress, self.first)
+        self.epoch_log = EpochLog(*shared, self._board)
         limit, on_collapse = self.spec.collapse_cosine, self.runtime.on_collapse
-        self.collapse = CollapseWatch(*who, limit, on_collapse)
+        self.collapse = CollapseWatch(*shared, limit, on_collapse)
 
     # -- the whole run ---------------------------------------------------------------------------
 
@@ -107,7 +95,7 @@ class Trainer:
         wait_at_most(self.fabric, self.runtime.rank_timeout)
         if checkpoint is not None:
             self._restore(checkpoint)
-        stages = self.method.stages()
+        stages = [self.views.stage(stage) for stage in self.method.stages()]
         for stage in stages:  # a batch that cannot be drawn is an error now, not after hours
             self.method.batch_plan(stage, self._training_rows(stage))
         with Interrupt() as stop:
@@ -116,7 +104,7 @@ class Trainer:
                 checkpoint = None
                 self.state.stage += 1
                 self.state.step = 0
-                self._save({})
+                self._save()
                 if anybody(stop.asked, self.fabric):
                     self._leave(f"after stage {stages[self.state.stage - 1].name}", stop)
         self.progress.stop()
@@ -124,15 +112,9 @@ class Trainer:
         return self.state
 
     def _run_stage(self, stage: Stage, checkpoint: Checkpoint | None, stop: Interrupt) -> None:
-        stage = self.views.stage(stage)
         last = self.state.stage == len(self.method.stages()) - 1
         run = self._prepare(stage, checkpoint)
-        world = self.fabric.world_size
-        split = f" = {world} processes x {run.batch_size // world}" if world > 1 else ""
-        self.progress.say(
-            f"stage {stage.name}: {run.total} steps of {run.batch_size} {self.views.unit}{split} x "
-            f"{stage.views} views, {stage.sampling} batches"
-        )
+        self.progress.say(run.description(self.views.unit, self.fabric.world_size))
         self.progress.start(stage.name, self.state.step, run.total)
         per_epoch = run.plan.steps_per_epoch
         clock = time.perf_counter()
@@ -150,70 +132,33 @@ class Trainer:
             rate = (done - began_step) * run.batch_size * stage.views / max(1e-9, trained)
             mined = self.state.mine_fraction if stage.sampling == "mined" else None
             self.progress.step(done, loss, rate, mined)
-            epoch_over = done % per_epoch == 0 or done == run.total
-            if epoch_over:
+            if done % per_epoch == 0 or done == run.total:
                 self._end_epoch(run, (done - 1) // per_epoch, rate, last)
                 self.state.seconds += time.perf_counter() - clock
                 clock = time.perf_counter()
             if anybody(stop.asked, self.fabric):
-                self._save(self._tensors(run))
+                self._save(run)
                 self._leave(f"at step {done} of stage {stage.name}", stop)
             due = time.monotonic() - self._saved_at >= self.runtime.checkpoint_seconds
             if due and done < run.total:  # the end of a stage is saved by fit
-                self._save(self._tensors(run))
+                self._save(run)
                 clock = time.perf_counter()
         self._end_stage(run, last)
 
-    # -- a step ----------------------------------------------------------------------------------
-
     def _step(self, run: StageRun) -> float:
         step, stage = self.state.step, run.stage
-        self._torch_seed(stage.name, step)
+        torch.manual_seed(text_key(self.seed, stage.name, step))
         started = time.perf_counter()
-        drawn = run.plan.draw(step // run.plan.steps_per_epoch, step, self._embed)
+        drawn = run.plan.draw(step // run.plan.steps_per_epoch, step, self.batches.embed)
         if stage.sampling == "mined":
             self.state.mine_seconds += time.perf_counter() - started
-        for note in run.plan.notes(step, self._embed):
+        for note in run.plan.notes(step, self.batches.embed):
             self.log.write("mining", **note)
-        batch = self._batch(run, drawn)
-        steps = self.method.steps(batch, stage.name)
-        total, z = 0.0, None
+        batch = self.batches.make(run, drawn, step)
         # keyed again: how many numbers mining has drawn must not matter to the step
-        self._torch_seed(stage.name, step, "step")
-        while True:
-            with self.fabric.autocast(), sharing(self.share):
-                yielded = next(steps, None)
-            if yielded is None:
-                break
-            name, losses = yielded
-            if name not in run.optimizers:
-                raise TrainingError(
-                    f"stage {stage.name!r} of {type(self.method).__name__} yields the group "
-                    f"{name!r}, which it does not move; its groups are {stage.groups}"
-                )
-            rate = learning_rate(run.specs[name], step, run.total)
-            set_rate(run.optimizers[name], rate)
-            where = f"step {step} of stage {stage.name}, group {name}"
-            try:
-                value = step_group(
-                    losses,
-                    self.method,
-                    self.groups[name],
-                    run.optimizers[name],
-                    self.fabric,
-                    run.specs[name].clip,
-                    where,
-                )
-            except TrainingError as error:
-                raise name_batch(error, batch, self.data, self.first, self.directory) from error
-            total += value
-            z = losses.z if losses.z is not None else z
-            self.epoch_log.count(name, value, losses, len(run.optimizers) > 1)
-        average_buffers(
-            self.method, self.fabric
-        )  # mining reads them, and must pick alike in every process
-        if z is not None:
-            run.plan.observe(drawn.rows_B, z.float())
+        torch.manual_seed(text_key(self.seed, stage.name, step, "step"))
+        total = self.stepper.step(run, batch, self.epoch_log)
+        average_buffers(self.method, self.fabric)  # mining must pick alike in every process
         if run.ema is not None:
             run.ema.update(self.method)
         if stage.inputs == "images":
@@ -221,63 +166,24 @@ class Trainer:
         self.epoch_log.step(total)
         return total
 
-    def _batch(self, run: StageRun, drawn: Draw) -> Batch:
-        stage, step = run.stage, self.state.step
-        rows = drawn.rows_B[self.fabric.global_rank % self.cut :: self.cut]
-        device = self.fabric.device
-        images, features = torch.empty(0, device=device), {}
-        if stage.inputs == "features":
-            assert run.place_N is not None
-            place = run.place_N[rows]
-            features = {kind: z[place].to(device) for kind, z in run.features.items()}
-        else:
-            images = self.views.of(stage, rows, self._key(stage.name, "views"), step, device)
-        return Batch(
-            images=images,
-            t_B=self.t_N[rows].to(device),
-            s_B=self.s_N[rows].to(device),
-            rows_B=rows,
-            views=stage.views,
-            step=step,
-            progress=step / run.total,
-            triplets=drawn.triplets,
-            features=features,
-        )
-
-    def _embed(self, rows: Tensor) -> Tensor:
-        """Un-augmented projections (or encoder features) with the current weights, for mining."""
-        images = prepare_images(self.data.images(rows), self.fabric.device)
-        with evaluating(self.method), self.fabric.autocast():
-            return self.method.embed(images).float()
-
     # -- stages and epochs -----------------------------------------------------------------------
 
     def _training_rows(self, stage: Stage) -> TrainingRows:
         spec, key = self.spec.stage(stage.name), self.spec.stage_key(stage.name)
         size = batch_size_of(stage, spec, key, len(self.train_rows), self.fabric.world_size)
-        seed = self._key(stage.name, "plan")
-        labels = (self.t_N, self.s_N, self.train_rows)
+        seed = text_key(self.seed, stage.name, "plan")
+        labels = (self.batches.t_N, self.batches.s_N, self.train_rows)
         return TrainingRows(*labels, size, seed, stage.views, f"{key}.batch_views")
 
     def _prepare(self, stage: Stage, checkpoint: Checkpoint | None) -> StageRun:
         rows, data = self.train_rows, self._training_rows(stage)
         under_way = checkpoint if self.state.step > 0 else None
-        run = begin(
-            self.method,
-            stage,
-            self.spec,
-            data,
-            self.groups,
-            self.fabric,
-            under_way,
-            self.state.ema_count,
-        )
+        groups, ema_count = self.stepper.groups, self.state.ema_count
+        run = begin(self.method, stage, self.spec, data, groups, self.fabric, under_way, ema_count)
         if stage.inputs == "features":
             what = f"features of {len(rows)} {self.views.unit}, computed once"
             self.progress.say(f"stage {stage.name}: {what}")
-            run.features = features_of(self.method, self.data, rows, self.fabric)
-            run.place_N = torch.full((len(self.t_N),), -1)
-            run.place_N[rows] = torch.arange(len(rows))
+            run.keep_features(features_of(self.method, self.data, rows, self.fabric), data)
         return run
 
     def _end_epoch(self, run: StageRun, epoch: int, rate: float, last: bool) -> None:
@@ -316,46 +222,29 @@ class Trainer:
                 self.best = {k: v.detach().clone() for k, v in self.method.state_dict().items()}
         return metrics
 
-    # -- state -----------------------------------------------------------------------------------
+    # -- saving, leaving, going on ---------------------------------------------------------------
 
     @property
     def _folder(self) -> Path | None:
         return None if self.directory is None else self.directory / "checkpoints"
 
-    def _tensors(self, run: StageRun) -> dict[str, Tensor]:
-        if run.ema is not None:
-            self.state.ema_count = run.ema.count
-        return run.tensors()
-
-    def _save(self, extra: dict[str, Tensor]) -> None:
+    def _save(self, run: StageRun | None = None) -> None:
         self._saved_at = time.monotonic()
-        if self._folder is None or not self.first:
-            return
-        tensors = {f"model.{k}": v for k, v in self.method.state_dict().items()}
-        tensors.update({f"best.{k}": v for k, v in self.best.items()})
-        tensors.update(extra)
-        state = {**vars(self.state), "log_bytes": self.log.size()}
-        save_checkpoint(self._folder, tensors, state)
+        if run is not None and run.ema is not None:
+            self.state.ema_count = run.ema.count
+        if self._folder is not None and self.first:
+            save_state(self._folder, self.method, self.best, self.state, self.log, run)
+
+    def _restore(self, checkpoint: Checkpoint) -> None:
+        state, self.best = restore_state(checkpoint, self.method, self.log)
+        self._set_state(state)
+        stages = self.method.stages()
+        name = stages[state.stage].name if state.stage < len(stages) else "evaluation"
+        self.log.write("resume", stage=name, step=state.step)
+        self.progress.say(f"resuming at step {state.step} of stage {name}")
 
     def _leave(self, where: str, stop: Interrupt) -> NoReturn:
         self.progress.stop()
         if self.first:
             self.progress.say(f"stopped {where}; continue with --resume", "yellow")
         raise stop.reason()
-
-    def _restore(self, checkpoint: Checkpoint) -> None:
-        state = dict(checkpoint.state)
-        self.log.cut(int(state.pop("log_bytes")))
-        self._set_state(State(**state))
-        self.method.load_state_dict(checkpoint.part("model"))
-        self.best = checkpoint.part("best")
-        stages = self.method.stages()
-        name = stages[self.state.stage].name if self.state.stage < len(stages) else "evaluation"
-        self.log.write("resume", stage=name, step=self.state.step)
-        self.progress.say(f"resuming at step {self.state.step} of stage {name}")
-
-    def _key(self, *words: str) -> int:
-        return text_key("/".join(map(str, (self.seed, *words))))
-
-    def _torch_seed(self, *words: str | int) -> None:
-        torch.manual_seed(self._key(*map(str, words)))
