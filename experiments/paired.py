@@ -2,15 +2,22 @@
 
 ``python -m experiments.paired experiments/utkface shasam ce fscl+ balanced`` prints the difference
 of accuracy and EO (points) of ``shasam`` minus each of the others, Student's 95 % interval and p.
-A row may name the kind of its predictions: ``fscl+:encoder-balanced``.
+A row may name where it is read: ``fscl+:encoder-balanced`` (a kind of its predictions),
+``shasam:natural.projection`` (the natural head on a kind of feature), ``shasam:probe.projection``
+(leakage). Without rows, the comparisons are those of ``comparisons.yaml`` in the experiment's
+folder, written before its runs, and p-values are adjusted by Holm within each of its families.
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
-from shasam.metrics import compare_seeds
+from shasam.documents import read_yaml
+from shasam.metrics import compare_seeds, holm
+from shasam.metrics.comparison import Comparison
 from shasam.runs.records import Record, by_label, read_records
 
 METRICS = ("accuracy", "eo_mean")
@@ -19,18 +26,41 @@ METRICS = ("accuracy", "eo_mean")
 def by_seed(rows: dict[str, list[Record]], name: str, metric: str) -> dict[int, float]:
     """The test metric of every seed of a row, in per cent."""
     label, _, kind = name.partition(":")
-    split = f"test.{kind}" if kind else "test"
-    return {r.seed: 100 * r.metrics[split][metric]["value"] for r in rows[label]}
+    return {r.seed: 100 * read(r.metrics, kind, metric) for r in rows[label]}
+
+
+def read(metrics: Mapping[str, Any], kind: str, metric: str) -> float:
+    """A metric of the test split, of the predictions, natural head or probe that is named."""
+    what, _, features = kind.partition(".")
+    if what == "natural":
+        found = metrics["natural_head"][features]["test"][metric]
+    elif what == "probe":
+        found = metrics["probe"][features][metric]
+    else:
+        found = metrics[f"test.{kind}" if kind else "test"][metric]
+    return float(found["value"] if isinstance(found, Mapping) else found)
+
+
+def compared(on: dict[int, float], off: dict[int, float]) -> Comparison:
+    """On minus off over the seeds that both have."""
+    seeds = sorted(on.keys() & off.keys())
+    return compare_seeds([on[s] for s in seeds], [off[s] for s in seeds])
 
 
 def cell(on: dict[int, float], off: dict[int, float]) -> str:
     """``+2.8 (1.2 to 4.3), p 0.02``, over the seeds that both have."""
-    seeds = sorted(on.keys() & off.keys())
-    c = compare_seeds([on[s] for s in seeds], [off[s] for s in seeds])
-    if len(seeds) < 2:
+    c = compared(on, off)
+    if c.support < 2:
         return f"{c.difference:+.1f} (one seed)".replace("-", "−")
-    p = f"{c.p:.2f}" if c.p >= 0.005 else f"{c.p:.3f}"
-    return f"{c.difference:+.1f} ({c.low:.1f} to {c.high:.1f}), p {p}".replace("-", "−")
+    return f"{interval(c)}, p {shown(c.p)}"
+
+
+def interval(c: Comparison) -> str:
+    return f"{c.difference:+.1f} ({c.low:.1f} to {c.high:.1f})".replace("-", "−")
+
+
+def shown(p: float) -> str:
+    return f"{p:.2f}" if p >= 0.005 else f"{p:.3f}"
 
 
 def table(experiment: Path, first: str, others: list[str]) -> str:
@@ -44,5 +74,41 @@ def table(experiment: Path, first: str, others: list[str]) -> str:
     return "\n".join(out)
 
 
+def planned(experiment: Path) -> str:
+    """Markdown: every family of ``comparisons.yaml``, as far as its rows were run."""
+    rows = by_label(read_records(experiment))
+    out = []
+    for family, plan in read_yaml(experiment / "comparisons.yaml").items():
+        tested, beside = [], []
+        for entry in plan:
+            on, off = entry["on"], entry["off"]
+            if not {side.partition(":")[0] for side in (on, off)} <= rows.keys():
+                continue
+            for metric in (*entry["test"], *entry.get("beside", ())):
+                c = compared(by_seed(rows, on, metric), by_seed(rows, off, metric))
+                means = [mean(by_seed(rows, side, metric)) for side in (on, off)]
+                into = tested if metric in entry["test"] else beside
+                into.append((f"`{on}`", f"`{off}`", metric, c, means))
+        adjusted = holm([line[3].p for line in tested])
+        out += [
+            f"**{family}**, {len(tested)} tests",
+            "",
+            "| on | off | metric | seeds | mean on | mean off | on − off | p | p, Holm |",
+            "|---|---|---|---|---|---|---|---|---|",
+        ]
+        for line, p in [*zip(tested, adjusted, strict=True), *((line, None) for line in beside)]:
+            on, off, metric, c, means = line
+            ps = ("", "") if p is None else (shown(c.p), shown(p))
+            cells = (on, off, metric, str(c.support), *means, interval(c), *ps)
+            out.append("| " + " | ".join(cells) + " |")
+        out.append("")
+    return "\n".join(out)
+
+
+def mean(values: dict[int, float]) -> str:
+    return f"{sum(values.values()) / len(values):.1f}"
+
+
 if __name__ == "__main__":
-    print(table(Path(sys.argv[1]), sys.argv[2], sys.argv[3:]))
+    where, *asked = sys.argv[1:]
+    print(table(Path(where), asked[0], asked[1:]) if asked else planned(Path(where)))

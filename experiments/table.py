@@ -9,6 +9,7 @@ from __future__ import annotations
 import statistics
 import sys
 from pathlib import Path
+from typing import Any
 
 from shasam.runs.records import Record, by_label, read_records
 
@@ -50,6 +51,21 @@ def lines(label: str, records: list[Record], split: str) -> list[str]:
             f"{statistics.mean(cosines):.2f}" if cosines else "",
             f"{100 * statistics.mean(shares):.0f} %" if shares[0] is not None else "",
         ]
+        out.append("| " + " | ".join(cells) + " |")
+    return out + natural_heads(label, metrics, split)
+
+
+def natural_heads(label: str, metrics: list[dict[str, Any]], split: str) -> list[str]:
+    """The natural head on each kind of feature, where recorded; its probe is within the class."""
+    out = []
+    for kind in metrics[0].get("natural_head", {}):
+        found = [m["natural_head"][kind][split] for m in metrics]
+        shown = [
+            spread([f[key]["value"] for f in found])
+            for key in ("accuracy", "eo_mean", "worst_group_accuracy")
+        ]
+        leak = spread([m["probe"][kind]["linear_within_class"] for m in metrics])
+        cells = [label, f"natural head, {kind}", str(len(metrics)), *shown, leak, "", ""]
         out.append("| " + " | ".join(cells) + " |")
     return out
 

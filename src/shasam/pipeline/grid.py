@@ -59,23 +59,24 @@ def expand_labelled(body: Mapping[str, Any]) -> list[GridRun]:
     found: dict[str, GridRun] = {}
     errors = []
     base = full_keys(body.get("base") or {})
-    used = {_encoder_of(lay(base, full_keys(_run(entry)))) for entry in body.get("runs") or [{}]}
-    for entry in body.get("runs") or [{}]:
+    entries = body.get("runs") or [{}]
+    used = {_encoder_of(lay(base, full_keys(_run(entry)))) for entry in entries}
+    # every run of a seed before the next seed: a sweep that is cut has whole comparisons
+    for values, entry in itertools.product(itertools.product(*listed.values()), entries):
         run = full_keys(_run(entry))
         own_base = _without_options_of(used, base, _encoder_of(lay(base, run)))
-        for values in itertools.product(*listed.values()):
-            point: dict[str, Any] = dict(zip(listed, values, strict=True))
-            for key, value in copied.items():
-                source = value.removeprefix(_SAME)
-                if source not in point:
-                    raise SpecError(f"grid.{key}: {source!r} is not a key of the grid")
-                point[key] = point[source]
-            try:
-                spec = resolve(own_base, run, point, profile=body.get("profile"))
-                label = str(entry.get("label") or spec.method)
-                found.setdefault(spec.key, GridRun(label, spec))
-            except SpecError as error:
-                errors.append(f"{ {**_run(entry), **point} }: {error}")
+        point: dict[str, Any] = dict(zip(listed, values, strict=True))
+        for key, value in copied.items():
+            source = value.removeprefix(_SAME)
+            if source not in point:
+                raise SpecError(f"grid.{key}: {source!r} is not a key of the grid")
+            point[key] = point[source]
+        try:
+            spec = resolve(own_base, run, point, profile=body.get("profile"))
+            label = str(entry.get("label") or spec.method)
+            found.setdefault(spec.key, GridRun(label, spec))
+        except SpecError as error:
+            errors.append(f"{ {**_run(entry), **point} }: {error}")
     if errors:
         raise SpecError("the grid has errors:\n" + "\n".join(dict.fromkeys(errors)))
     return list(found.values())
