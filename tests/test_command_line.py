@@ -7,7 +7,7 @@ import sys
 
 from shasam.cli import COMMANDS, app
 
-WORKFLOW = ["data", "train", "evaluate", "predict", "compare", "sweep"]
+WORKFLOW = ["data", "embed", "train", "evaluate", "predict", "compare", "sweep"]
 
 
 def shown(*words: str) -> str:

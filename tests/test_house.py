@@ -89,14 +89,22 @@ def test_imports_go_one_way(path):
         assert imported_packages(path) - SHARED - {package} <= allowed
 
 
+# The weights of efficientnet-lite0 come as a .pth file. It is opened only when its SHA-256 is the
+# one in the source, and with weights_only=True, which admits tensors alone.
+ADMITTED = {"models/efficientnet.py": "torch.load(path, map_location='cpu', weights_only=True)"}
+
+
 @pytest.mark.parametrize("path", files(), ids=lambda p: str(p.relative_to(SRC)))
 def test_nothing_unsafe_is_called(path):
+    admitted = ADMITTED.get(path.relative_to(SRC).as_posix())
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import | ast.ImportFrom):
             names = [a.name for a in node.names] + [getattr(node, "module", "") or ""]
             assert not {"pickle", "dill", "cloudpickle", "marshal", "shelve"} & set(names)
         if isinstance(node, ast.Call):
             called = ast.unparse(node.func)
+            if ast.unparse(node) == admitted:
+                continue
             assert called not in {"eval", "exec", "torch.load", "yaml.load", "os.system"}
             assert not any(k.arg == "shell" for k in node.keywords)
             for keyword in node.keywords:

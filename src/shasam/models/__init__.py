@@ -6,6 +6,7 @@ from shasam.extras import need
 
 need("torch", __name__)
 
+from shasam.models.efficientnet import EfficientNetLite0
 from shasam.models.encoder import Encoder, EncoderConfig, MaskSite
 from shasam.models.heads import Classifier, ProjectionHead
 from shasam.models.identity import Identity
@@ -19,6 +20,7 @@ from shasam.spec.model import ModelSpec
 __all__ = [
     "MLP",
     "Classifier",
+    "EfficientNetLite0",
     "Encoder",
     "EncoderConfig",
     "Identity",

@@ -11,13 +11,24 @@ from pydantic import BaseModel, ConfigDict
 from torch import Tensor, nn
 
 from shasam.errors import InputError, SpecError
+from shasam.models.init import InitReport
 from shasam.registry import did_you_mean
+
+
+# (mean, deviation) of pixels between 0 and 1: values between -1 and 1, as all images come
+HALF = ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
+IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 
 
 class EncoderConfig(BaseModel):
     """Settings of an encoder; every field is a key of ``model.options`` in the specification."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+    @property
+    def image_size(self) -> int | None:
+        """The side of the images that pretrained weights are used to, where there are some."""
+        return None
 
 
 @dataclass(frozen=True)
@@ -48,6 +59,9 @@ class Encoder(nn.Module):
     taps: Mapping[str, int]  # name of an intermediate result -> its channels, in order of depth
     layers: tuple[str, ...] = ()  # those taps that are feature maps or tokens, in order of depth
     last_map: str | None = None  # the feature map before pooling, where there is one
+    # of the pixels, between 0 and 1, that the weights are used to
+    mean: tuple[float, float, float] = HALF[0]
+    std: tuple[float, float, float] = HALF[1]
 
     @classmethod
     def build(cls, config: EncoderConfig, image_size: int) -> Encoder:
@@ -65,6 +79,21 @@ class Encoder(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         return self.forward_taps(images, ())[0]
+
+    def normalised(self, images: Tensor) -> Tensor:
+        """Images between -1 and 1, as all of them come, with the encoder's mean and deviation."""
+        if (self.mean, self.std) == HALF:
+            return images
+        mean, std = (images.new_tensor(values)[:, None, None] for values in (self.mean, self.std))
+        return (images + (1 - 2 * mean)) / (2 * std)
+
+    def block(self, layer: str) -> nn.Module:
+        """The module whose result is the tap ``layer``, one of ``layers``."""
+        return self.get_submodule(layer)
+
+    def load_pretrained(self) -> InitReport | None:
+        """Take the weights that the encoder comes with; None where it has none."""
+        return None
 
     def as_map(self, tapped: Tensor) -> Tensor:
         """A result of one of ``layers`` as a feature map (B, channels, H, W)."""

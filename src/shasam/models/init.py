@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from shasam.errors import CheckpointError, FileError, InputError
 from shasam.models.weights import read_weights
 
 # classification layers of the pretrained network: not wanted, so not worth a warning
-_HEADS = ("fc.", "head.", "head_dist.", "dist_token", "num_batches_tracked")
+_HEADS = ("fc.", "_fc.", "head.", "head_dist.", "dist_token", "num_batches_tracked")
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ class InitReport:
 
 
 def load_weights(encoder: nn.Module, path: str | Path) -> InitReport:
-    """Copy the weights of a .safetensors file into the encoder, matching keys by name."""
+    """Copy the weights of a .safetensors file into the encoder."""
     path = Path(path)
     if path.suffix != ".safetensors":
         raise InputError(
@@ -52,6 +53,11 @@ def load_weights(encoder: nn.Module, path: str | Path) -> InitReport:
         given = read_weights(path)
     except (CheckpointError, FileError) as error:
         raise InputError(str(error)) from error
+    return copy_weights(encoder, given, str(path))
+
+
+def copy_weights(encoder: nn.Module, given: Mapping[str, Tensor], origin: str) -> InitReport:
+    """Copy tensors into the encoder, matching keys by name; ``origin`` is said in the report."""
     own = encoder.state_dict()
     chosen: dict[str, Tensor] = {}
     wrong: list[str] = []
@@ -67,18 +73,18 @@ def load_weights(encoder: nn.Module, path: str | Path) -> InitReport:
             chosen[key] = value
     if wrong:
         raise InputError(
-            f"{path.name} does not fit the encoder: {'; '.join(sorted(wrong)[:5])}"
+            f"{origin} does not fit the encoder: {'; '.join(sorted(wrong)[:5])}"
             " - set model.width, model.stem, model.size or model.patch to those of the file"
         )
     if not chosen:
         raise InputError(
-            f"{path.name} has none of the encoder's keys; it has {sorted(given)[:3]}, "
+            f"{origin} has none of the encoder's keys; it has {sorted(given)[:3]}, "
             f"the encoder {sorted(own)[:3]}"
         )
     encoder.load_state_dict(chosen, strict=False)
     missing = sorted(own.keys() - chosen.keys())
     unexpected = sorted(k for k in given.keys() - own.keys() if not k.startswith(_HEADS))
-    return InitReport(str(path), len(chosen), tuple(missing), tuple(unexpected), tuple(reshaped))
+    return InitReport(origin, len(chosen), tuple(missing), tuple(unexpected), tuple(reshaped))
 
 
 def _resize_positions(pos: Tensor, tokens: int) -> Tensor:

@@ -102,7 +102,7 @@ class ResNet18(Encoder):
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """The embedding, and the feature maps (B, channels, h, w) after the named layers."""
         self.check_taps(taps)
-        x = F.relu(self.bn1(self.conv1(images)), inplace=True)
+        x = F.relu(self.bn1(self.conv1(self.normalised(images))), inplace=True)
         if self.stem == "imagenet":
             x = F.max_pool2d(x, 3, 2, 1)
         found = {}

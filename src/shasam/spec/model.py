@@ -16,7 +16,10 @@ class ModelSpec(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    encoder: str = Field("resnet18", description="Encoder: resnet18, vit, or one of a plugin.")
+    encoder: str = Field(
+        "resnet18",
+        description="Encoder: resnet18, vit, efficientnet-lite0 (pretrained), or one of a plugin.",
+    )
     init: str | None = Field(
         None, description="File of pretrained weights (.safetensors, torchvision or timm keys)."
     )

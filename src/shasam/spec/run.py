@@ -102,8 +102,16 @@ def resolve(*layers: Mapping[str, Any], profile: str | None = None) -> RunSpec:
     if errors or spec is None:
         raise SpecError("the specification has errors:\n  " + "\n  ".join(errors))
     full = spec.model.model_copy(update={"options": encoder_options})
-    data = lookup("source", spec.data.name).completed(spec.data)
+    data = lookup("source", spec.data.name).completed(_with_size(spec.data, full, asked))
     return spec.model_copy(update={"options": options, "model": full, "data": data})
+
+
+def _with_size(data: DataSpec, model: ModelSpec, asked: Mapping[str, Any]) -> DataSpec:
+    """The size that the pretrained encoder is used to, where none is asked for."""
+    size = lookup("encoder", model.encoder).Config.model_validate(model.options).image_size
+    if size is None or "size" in asked.get("data", {}):
+        return data
+    return data.model_copy(update={"size": size})
 
 
 def stored_spec(body: Mapping[str, Any]) -> RunSpec:
