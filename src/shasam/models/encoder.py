@@ -14,7 +14,6 @@ from shasam.errors import InputError, SpecError
 from shasam.models.init import InitReport
 from shasam.registry import did_you_mean
 
-
 # (mean, deviation) of pixels between 0 and 1: values between -1 and 1, as all images come
 HALF = ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
 IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))

@@ -27,7 +27,7 @@ from shasam.data.source import Reading, Source
 from shasam.errors import BusyError, DataError, FileError
 from shasam.files import atomic_file, make_folder, open_in_place, open_regular, remove_leftovers
 from shasam.parquet import read_parquet
-from shasam.runs.embedder import Embedder
+from shasam.pipeline.embedder import Embedder
 from shasam.spec.data import DataSpec
 
 COLUMN = "embedding"
@@ -209,7 +209,9 @@ def _ahead(
     def read(number: int) -> Reading:
         rows = parts.rows(number)
         starts = range(0, rows.num_rows, _TASK)
-        pieces = list(readers.map(lambda start: source.read(rows.slice(start, _TASK), size), starts))
+        pieces = list(
+            readers.map(lambda start: source.read(rows.slice(start, _TASK), size), starts)
+        )
         return Reading(
             np.concatenate([piece.images for piece in pieces]),
             [digest for piece in pieces for digest in piece.content_hash],

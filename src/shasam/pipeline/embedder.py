@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from shasam.errors import SpecError
 from shasam.models import build_encoder, load_weights
-from shasam.runs.load import load
+from shasam.pipeline.load import load
 from shasam.spec.model import ModelSpec
 from shasam.training.checkpoint import to_bytes
 from shasam.training.prepare import prepare, prepare_images
@@ -72,9 +72,7 @@ def by_name(model: ModelSpec, size: int, device: str = "cpu") -> Embedder:
     prepare(encoder, device)
     options = dict(model.options)
     where = torch.device(device)
-    return Embedder(
-        model.encoder, options, size, encoder.out_dim, _digest(encoder), where, encoder
-    )
+    return Embedder(model.encoder, options, size, encoder.out_dim, _digest(encoder), where, encoder)
 
 
 def _digest(encoder: nn.Module) -> str:
