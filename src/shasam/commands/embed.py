@@ -17,7 +17,7 @@ def embed(
     model: ModelFlags = NO_MODEL,
     set_: SetFlag = None,
     out: Path = Path("embeddings.parquet"),
-    batch: int = 64,
+    batch: int | None = None,
     device: Literal["cpu", "cuda", "mps"] = "cpu",
     quiet: Annotated[bool, Parameter(name=["--quiet", "-q"], negative=())] = False,
 ) -> None:
@@ -31,7 +31,7 @@ def embed(
     out
         The Parquet file to write.
     batch
-        Images that are computed together.
+        Images that are computed together: 16 on a CPU, whose cache they fit in, else 256.
     device
         Where to compute.
     quiet
@@ -43,6 +43,7 @@ def embed(
     from shasam.pipeline.embedder import by_name, of_run
     from shasam.spec import resolve
 
+    batch = (16 if device == "cpu" else 256) if batch is None else batch
     if batch < 1:
         raise SpecError(f"--batch must be at least 1; got {batch}")
     asked = given(model)

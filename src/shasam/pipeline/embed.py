@@ -54,7 +54,7 @@ def embed(
     embedder: Embedder,
     out: Path,
     *,
-    batch: int = 64,
+    batch: int = 16,
     progress: Callable[[int, int], None] | None = None,
 ) -> Embedded:
     """Write id, path, the attributes and the vector of every image that can be read."""
