@@ -12,6 +12,7 @@ import hashlib
 import os
 import secrets
 import stat
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -61,6 +62,27 @@ def atomic_file(path: str | Path, *, within: Path | None = None) -> Iterator[Bin
             temporary.unlink(missing_ok=True)
         _flush_folder(path.parent)
     except OSError as error:
+        raise _cannot(path, "written", error) from error
+
+
+def check_writable(path: str | Path | None, *, folder: bool = False) -> None:
+    """Say before the work, and not after it, that a file (or folder) cannot be written.
+
+    Nothing is left behind: a temporary file is made in the nearest folder that exists.
+    """
+    if path is None:
+        return
+    path = Path(path)
+    try:
+        if path.is_dir() and not folder:
+            raise FileError(path, "is a folder; name a file")
+        place = path if folder else path.parent
+        while not place.exists() and place != place.parent:
+            place = place.parent
+        handle, name = tempfile.mkstemp(suffix=_TEMPORARY, prefix=".", dir=place)
+        os.close(handle)
+        os.unlink(name)
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the name
         raise _cannot(path, "written", error) from error
 
 

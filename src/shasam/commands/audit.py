@@ -92,6 +92,7 @@ def audit(
     level
         Level of the intervals.
     """
+    from shasam.files import check_writable
     from shasam.output.terminal import Screen, complain, say
     from shasam.report.auditing import limits_of, write_json
     from shasam.report.checks import add_summary, write_junit
@@ -102,6 +103,9 @@ def audit(
     limits = limits_of(fail_over or [])
     if junit is not None and not limits:
         raise SpecError("--junit reports limits; give one with --fail-over, such as eo_mean=0.05")
+    for file in (json, html, junit):
+        check_writable(file)
+    check_writable(figures, folder=True)
     columns = Columns(
         label,
         prediction,

@@ -63,7 +63,7 @@ def compare(
     from rich import box
     from rich.table import Table
 
-    from shasam.files import write_atomic
+    from shasam.files import check_writable, write_atomic
     from shasam.metrics import catalogue
     from shasam.output.terminal import Screen
     from shasam.pipeline.grid import expand
@@ -92,6 +92,7 @@ def compare(
             "runs": runs,
         }
     )
+    check_writable(page)
     console = Screen()
     console.print(f"{len(specs)} runs in {out}")
     console.print(how_runs_compute(jobs, threads, reproducible), soft_wrap=True)

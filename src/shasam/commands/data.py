@@ -26,12 +26,15 @@ def check(
     data: DataFlags = NO_DATA, *, show: Annotated[int, Parameter(help="Names per list.")] = 10
 ) -> None:
     """Read every image or vector once and list what is wrong: names, files, duplicates, store."""
-    from shasam.data import make_source
+    from shasam.data import make_protocol, make_source
+    from shasam.data.labels import check_labels
     from shasam.data.survey import copies
     from shasam.errors import DataError
 
     console = _console()
     source = make_source(data)
+    if (data.target or source.target) and (data.sensitive or source.sensitive):
+        check_labels(source, make_protocol(source))
     store = _packed(source, data.size, console)
     ids, why = (store.index.column(name).to_pylist() for name in ("id", "reason"))
     bad = [(name, reason) for name, reason in zip(ids, why, strict=True) if reason]
@@ -82,7 +85,10 @@ def describe(
     """Cells of target x sensitive x split, imbalance, correlations, what was left out and why."""
     from shasam.data.survey import reasons
     from shasam.data.vectors import VectorStore
+    from shasam.files import check_writable
 
+    check_writable(sheet)
+    check_writable(save)
     console = _console()
     opened = _opened(data, console)
     if isinstance(opened.store, VectorStore):
@@ -139,6 +145,9 @@ def sheet(
     of: Annotated[Literal["train", "val", "test"], Parameter(help="The split.")] = "train",
 ) -> None:
     """A contact sheet: pictures of every cell of a split."""
+    from shasam.files import check_writable
+
+    check_writable(out)
     console = _console()
     _sheet(console, _opened(data, console), out, of)
 
@@ -151,9 +160,12 @@ def _console() -> Screen:
 
 def _opened(data: DataSpec, console: Screen) -> Dataset:
     from shasam.data.dataset import assemble, make_protocol, make_source
+    from shasam.data.labels import check_labels
 
     source = make_source(data)
-    return assemble(source, make_protocol(source), _packed(source, data.size, console))
+    protocol = make_protocol(source)
+    check_labels(source, protocol)
+    return assemble(source, protocol, _packed(source, data.size, console))
 
 
 def _packed(source, size: int, console: Screen):

@@ -60,8 +60,10 @@ def mine(
             "give embeddings and labels (shasam mine embeddings.npy labels.csv --target … "
             "--sensitive …), or a scene to draw (shasam mine --scene all)"
         )
+    from shasam.files import check_writable
     from shasam.mining.tables import mine_table
 
+    check_writable(out)
     mine_table(
         embeddings,
         labels,

@@ -37,12 +37,14 @@ def report(
     card
         Also write MODEL_CARD.md into each run when its page is rebuilt.
     """
-    from shasam.files import write_atomic
+    from shasam.files import check_writable, write_atomic
     from shasam.output.terminal import emit, say
     from shasam.report import rows_of, table, write_model_card, write_report
     from shasam.report.run import found_runs
     from shasam.report.tables import DEFAULT
 
+    check_writable(out)
+    check_writable(figures, folder=True)
     paths = found_runs(runs)
     if format != "html":
         text = table(rows_of(paths, metric or DEFAULT), format)

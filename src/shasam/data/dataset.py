@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from shasam.data.labels import check_labels, warn_of_empty_cells
 from shasam.data.manifest import Manifest
 from shasam.data.packing import open_store
 from shasam.data.protocol import Protocol
@@ -130,6 +131,7 @@ def open_data(spec: DataSpec, *, progress: Progress | None = None) -> Dataset:
     """Open a data set; images are packed first if they are not packed yet."""
     source = make_source(spec)
     protocol = make_protocol(source)
+    check_labels(source, protocol)
     store = open_store(source, spec.size, progress=progress)
     return assemble(source, protocol, store)
 
@@ -156,7 +158,9 @@ def assemble(source: Source, protocol: Protocol, store: Store | VectorStore) -> 
         labels=source.labels,
         excluded=excluded,
         notes=source.listing.notes,
+        missing=spec.missing,
     )
+    warn_of_empty_cells(manifest)
     store_rows = _places(manifest.table.column("id"), ids)
     return Dataset(spec, manifest, store, store_rows, table.take(pa.array(store_rows)))
 

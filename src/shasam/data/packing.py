@@ -25,7 +25,7 @@ from shasam.data.store import (
 )
 from shasam.data.vectors import VectorStore
 from shasam.errors import DataError, FileError
-from shasam.files import make_folder, remove_leftovers
+from shasam.files import check_writable, make_folder, remove_leftovers
 from shasam.memory import readable
 
 _LOG = logging.getLogger("shasam")
@@ -78,7 +78,11 @@ def pack(
     table, directory = source.table(), store_directory(source, size)
     if table.num_rows == 0:
         raise DataError("there is no image to pack; look at the folder and at the table")
-    make_folder(directory)
+    try:
+        make_folder(directory)
+        check_writable(directory, folder=True)
+    except FileError as error:
+        raise _no_store(directory, error.reason.partition(";")[0]) from error
     stamps, per_shard = source.stamps(table), shard_rows(size)
     # Only an outdated store loses its seal: another process may be packing the same files now, and
     # as both write the same bytes under the same names neither disturbs the other.
@@ -127,7 +131,15 @@ def _unseal(directory: Path) -> None:
     try:
         (directory / "store.json").unlink(missing_ok=True)
     except OSError as error:
-        raise FileError(directory, f"cannot be packed anew: {error.strerror}") from error
+        raise _no_store(directory, error.strerror or str(error)) from error
+
+
+def _no_store(directory: Path, reason: str) -> FileError:
+    return FileError(
+        directory,
+        f"the packed images cannot be kept here ({reason}); choose another folder with --store or "
+        "SHASAM_CACHE",
+    )
 
 
 def _check_space(directory: Path, needed: int) -> None:

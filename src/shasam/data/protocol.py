@@ -15,9 +15,10 @@ import numpy as np
 import pyarrow as pa
 
 from shasam.data.manifest import SCHEMA, SPLITS, Manifest
-from shasam.data.rules import apply_rule
+from shasam.data.rules import apply_rule, with_missing_group
 from shasam.data.source import Exclusion, Label
 from shasam.errors import DataError
+from shasam.tables.missing import Missing
 
 _NOT_DRAWN = "not drawn"
 _SHARES = {"test": 0.2, "val": 0.1}  # of each cell, for split="stratified"
@@ -59,12 +60,15 @@ class Protocol:
         labels: Mapping[str, Label] | None = None,
         excluded: Sequence[Exclusion] = (),
         notes: Sequence[str] = (),
+        missing: Missing = "drop",
     ) -> Manifest:
         """Label, drop duplicates, split. ``table`` holds readable images only, sorted by id."""
         ids = table.column("id").to_pylist()
         hashes = list(content_hash)
         t = apply_rule(self.target, table, labels, "target")
         s = apply_rule(self.sensitive, table, labels, "sensitive attribute")
+        if missing == "group":
+            s = with_missing_group(s)
         out = list(excluded)
         why: dict[int, str] = {}
         for labelling in (t, s):

@@ -15,10 +15,12 @@ import pyarrow as pa
 from shasam.data.source import Label
 from shasam.errors import DataError
 from shasam.registry import did_you_mean
+from shasam.tables.missing import NO_VALUE
 
 _COMPARE = re.compile(r"^\s*(?P<column>.+?)\s*(?P<op><=|>=|==|!=|<|>)\s*(?P<value>.+?)\s*$")
 _BINS = re.compile(r"^\s*(?P<column>.+?)\s*:\s*\[(?P<edges>[^\]]*)\]\s*$")
 _MAX_CLASSES = 64
+NO_VALUE_REASON = ": no value"
 _OPPOSITE = {"<": ">=", ">": "<=", "<=": ">", ">=": "<", "==": "!=", "!=": "=="}
 
 
@@ -73,22 +75,34 @@ def _column(name: str, table: pa.Table, labels: Mapping[str, Label], what: str) 
     return table.column(name)
 
 
-def _missing(name: str, bad: np.ndarray, why: str) -> dict[int, str]:
-    return {int(row): f"{name}: {why}" for row in np.flatnonzero(bad)}
+def _missing(name: str, bad: np.ndarray, why: str = NO_VALUE_REASON) -> dict[int, str]:
+    return {int(row): f"{name}{why}" for row in np.flatnonzero(bad)}
+
+
+def with_missing_group(labelling: Labelling) -> Labelling:
+    """Rows without a value as a group of their own; others without a label stay without."""
+    rows = [r for r, reason in labelling.reasons.items() if reason.endswith(NO_VALUE_REASON)]
+    if not rows:
+        return labelling
+    codes = labelling.codes.copy()
+    codes[rows] = len(labelling.names)
+    reasons = {r: why for r, why in labelling.reasons.items() if r not in set(rows)}
+    return Labelling(codes, (*labelling.names, NO_VALUE), reasons)
 
 
 def _categories(name: str, table: pa.Table) -> Labelling:
     column = table.column(name)
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
-    null = column.is_null().to_numpy(zero_copy_only=False)
-    values = sorted(set(column.drop_null().to_pylist()))
+    cells = [None if isinstance(v, str) and not v.strip() else v for v in column.to_pylist()]
+    null = np.array([v is None for v in cells], dtype=bool)
+    values = sorted({v for v in cells if v is not None})
     code = {value: k for k, value in enumerate(values)}
-    codes = np.array([code.get(v, -1) for v in column.to_pylist()], dtype=np.int64)
+    codes = np.array([code.get(v, -1) for v in cells], dtype=np.int64)
     names = tuple(str(v) for v in values)
     if names == ("0", "1"):
         names = (f"not {name}", name)
-    return Labelling(codes, names, _missing(name, null, "no value"))
+    return Labelling(codes, names, _missing(name, null))
 
 
 def _numbers(name: str, column: pa.ChunkedArray) -> np.ndarray:
@@ -110,8 +124,8 @@ def _bins(
     value = _numbers(name, _column(name, table, labels, what))
     codes = np.searchsorted(edges, value, side="right").astype(np.int64) - 1
     codes[np.isnan(value)] = -1
-    reasons = _missing(name, np.isnan(value), "no value")
-    reasons.update(_missing(name, value < edges[0], f"below {edges[0]:g}, the first edge"))
+    reasons = _missing(name, np.isnan(value))
+    reasons.update(_missing(name, value < edges[0], f": below {edges[0]:g}, the first edge"))
     names = [f"{name} {low:g}-{high:g}" for low, high in pairwise(edges)]
     return Labelling(codes, (*names, f"{name} >={edges[-1]:g}"), reasons)
 
@@ -139,4 +153,4 @@ def _compare(
         }[op]  # fmt: skip
     codes = np.where(null, -1, holds.astype(np.int64))
     names = (f"{name}{_OPPOSITE[op]}{text}", f"{name}{op}{text}")
-    return Labelling(codes, names, _missing(name, null, "no value"))
+    return Labelling(codes, names, _missing(name, null))

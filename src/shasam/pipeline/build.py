@@ -38,6 +38,12 @@ def build_method(
         raise SpecError(f"the model of this specification cannot be built: {reason}") from error
 
 
+def check_start(spec: RunSpec) -> None:
+    """Read the start weights before the data is opened: a file that does not fit costs seconds."""
+    if spec.model.init is not None:
+        load_weights(build_encoder(spec.model, spec.data.size), spec.model.init)
+
+
 def _method(spec: RunSpec, encoder: nn.Module, classes: int, groups: int) -> Method:
     kind = lookup("method", spec.method)
     return kind(kind.Config.model_validate(spec.options), encoder, classes, groups)

@@ -14,10 +14,10 @@ from typing import Any
 from lightning_fabric import Fabric
 
 import shasam
-from shasam.errors import DataError, Stopped, TrainingError
-from shasam.files import remove_leftovers
+from shasam.errors import CheckpointError, DataError, FileError, Stopped, TrainingError
+from shasam.files import check_writable, remove_leftovers
 from shasam.methods.base import Method
-from shasam.pipeline.build import build_method
+from shasam.pipeline.build import build_method, check_start
 from shasam.pipeline.mining_record import mining_record
 from shasam.pipeline.results import evaluate_run
 from shasam.runs.directory import RunDirectory
@@ -55,6 +55,9 @@ def execute(
     if run.done:
         progress.say(f"{run.path} is done already")
         return run
+    if first:
+        _check_place(run)
+    check_start(spec)
     if data is None:
         data = _open_data(spec, progress)
     if not first:
@@ -131,6 +134,16 @@ def _train(
     )
     with watching_others(fabric, runtime):
         return method, trainer.fit(resume=resume)
+
+
+def _check_place(run: RunDirectory) -> None:
+    """A folder that cannot be written is an error before images are packed."""
+    try:
+        check_writable(run.path, folder=True)
+    except FileError as error:
+        raise CheckpointError(
+            f"the run directory {run.path} cannot be written ({error}); choose another with --out"
+        ) from error
 
 
 def _open_data(spec: RunSpec, progress: TrainingProgress) -> TrainingData:

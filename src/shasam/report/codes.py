@@ -9,9 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from shasam.errors import InputError, ShasamWarning
-from shasam.report.columns import Chosen, Missing
-
-NO_VALUE = "(missing)"  # the group of the rows without one, where that is asked for
+from shasam.report.columns import Chosen
+from shasam.tables.missing import NO_VALUE, Missing, advice
 
 
 def without_missing(
@@ -41,11 +40,7 @@ def without_missing(
             lost |= absent
         else:
             first = f", the first is row {int(absent.argmax()) + 1:,}" if repeats is None else ""
-            raise InputError(
-                f"{rows:,} of {total:,} rows of {where} have no value in the column "
-                f"{column!r}{first}. Fill them in, leave them out with --missing drop, or, for a "
-                "sensitive attribute, make them a group with --missing group"
-            )
+            raise InputError(advice(column, rows, total, where, first))
     if not lost.any():
         return table
     warnings.warn(

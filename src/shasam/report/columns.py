@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from shasam.errors import InputError
 from shasam.registry import did_you_mean
 from shasam.tables import TableFile
+from shasam.tables.missing import Missing
 
 LABELS = ("target", "label", "y_true")
 PREDICTIONS = ("prediction", "predicted", "y_pred")
 SENSITIVE = ("sensitive", "group")
 COUNTS = ("n", "count")
 ID = "id"
-Missing = Literal["error", "drop", "group"]
 
 
 @dataclass(frozen=True)

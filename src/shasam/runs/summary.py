@@ -34,6 +34,10 @@ def print_summary(run: RunDirectory, console: Screen) -> None:
     console.print(table)
     if metrics.get("natural_head"):
         console.print(_representation(metrics))
+    for key, metric in shown.items():
+        reason = (metrics["test"].get(key) or {}).get("reason")
+        if reason:
+            console.print(f"{metric.heading} is undefined: {reason} in the test split")
     minutes, seconds = divmod(round(provenance["wall_seconds"]), 60)
     line = f"{provenance['images_seen']} views in {minutes} min {seconds} s"
     if provenance["mine_fraction"] is not None:

@@ -11,6 +11,7 @@ from cyclopts import Parameter
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from shasam.spec.views import ViewsSpec
+from shasam.tables.missing import Missing
 
 
 class DataSpec(BaseModel):
@@ -94,6 +95,11 @@ class DataSpec(BaseModel):
     )
     seed: Annotated[int, Parameter(name="--split-seed")] = Field(
         0, ge=0, lt=2**31, description="Seed of the split."
+    )
+    missing: Missing = Field(
+        "error",
+        description="Rows without a target or group: error, drop (left out), or group (a group of "
+        "their own, for the sensitive attribute).",
     )
     allow_missing: Annotated[bool, Parameter(negative=())] = Field(
         False, description="Skip images that are missing on disk."
