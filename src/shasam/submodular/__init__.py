@@ -21,8 +21,12 @@ from shasam.submodular.logdet import LogDet
 from shasam.submodular.logdet_measures import LogDetCG, LogDetCMI, LogDetMI
 from shasam.submodular.maximize import maximize
 from shasam.submodular.mixture import Mixture
+from shasam.submodular.neighbours import Neighbours
+from shasam.submodular.sampled import Estimate, estimate, maximize_sampled
 from shasam.submodular.saturated_coverage import SaturatedCoverage
 from shasam.submodular.set_function import SetFunction
+from shasam.submodular.sieve import Sieve, select_from_stream
+from shasam.submodular.sparse import SparseFacilityLocation
 from shasam.types import Selection
 
 __all__ = [
@@ -33,6 +37,7 @@ __all__ = [
     "GCCG",
     "GCMI",
     "Certificate",
+    "Estimate",
     "FacilityLocation",
     "FeatureBased",
     "GraphCut",
@@ -41,12 +46,18 @@ __all__ = [
     "LogDetCMI",
     "LogDetMI",
     "Mixture",
+    "Neighbours",
     "SaturatedCoverage",
     "Selection",
     "SetFunction",
+    "Sieve",
+    "SparseFacilityLocation",
     "certify",
     "conditional_gain",
     "conditional_mutual_information",
+    "estimate",
     "maximize",
+    "maximize_sampled",
     "mutual_information",
+    "select_from_stream",
 ]

@@ -55,13 +55,19 @@ class ClampedFacilityLocation(SimilarityFunction):
         if len(index) == 0:
             return value
         for piece, block in self.rows.blocks(index):
-            best = block.amax(dim=0)
-            if self.hi_R is not None:
-                best = torch.minimum(best, self.hi_R[piece])
-            if self.lo_R is not None:
-                best = (best - self.lo_R[piece]).clamp_min(0)
-            value = value + best.sum()
+            value = value + self._of_rows(block, piece).sum()
         return value if self.bonus_N is None else value + self.bonus_N[index].sum()
+
+    def row_values(self, selected: Any) -> Tensor:
+        """(R,): what every represented row adds to f(A), without the bonus."""
+        index = self.index(selected)
+        return torch.cat([self._of_rows(block, p) for p, block in self.rows.blocks(index)])
+
+    def _of_rows(self, block_AP: Tensor, piece: slice) -> Tensor:
+        best = block_AP.amax(dim=0)
+        if self.hi_R is not None:
+            best = torch.minimum(best, self.hi_R[piece])
+        return best if self.lo_R is None else (best - self.lo_R[piece]).clamp_min(0)
 
     def start(self, given: Any = ()) -> Tensor:
         floor_R = self._floor().to(self.device, copy=True)
@@ -104,7 +110,7 @@ class ClampedFacilityLocation(SimilarityFunction):
     def greedy(
         self, k: int, candidates: Tensor, lazy: bool
     ) -> tuple[np.ndarray, np.ndarray, int] | None:
-        if self.device.type != "cpu":
+        if self.device.type != "cpu" or not self.rows.kept:
             return None
         # Without a floor the walk starts at 0: check_maximizable has refused negative entries.
         rows = self._array()

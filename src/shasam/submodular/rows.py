@@ -25,6 +25,7 @@ class Rows:
         self.source, self.n = source, source.n
         self._z_RD: Tensor | None = None
         self._kernel_NR: Tensor | None = None
+        self.kept = True  # False: a walk computes similarities anew instead of keeping all
         if isinstance(source, Features):
             self.device, self.dtype = source.z_ND.device, source.z_ND.dtype
             self._z_RD = source.represented(represented)
@@ -90,7 +91,8 @@ class Rows:
                 kernel_NR if represented is None else kernel_NR[:, represented]
             ), represented
         assert self._z_RD is not None
-        some = self.source.part(index)
+        whole = len(index) == self.n and bool((index == torch.arange(self.n).to(index)).all())
+        some = self.source if whole else self.source.part(index)  # a million rows are not copied
         if represented is not None:
             return Rows(some, self._z_RD[represented]), represented
         if self.represented is None:

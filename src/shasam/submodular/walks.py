@@ -16,7 +16,7 @@ from shasam.submodular.blocks import TIE
 from shasam.submodular.set_function import SetFunction
 from shasam.types import Selection
 
-_CHUNK = 64  # candidates that lazy looks at together
+_CHUNK, _MOST = 64, 4096  # candidates that lazy looks at together, at first and at most
 
 Progress = Callable[[int, int], None]  # called with what is done and the whole
 
@@ -79,7 +79,7 @@ def _renew(
         bound_C[:] = f.gains(state, pool)
         return len(pool)
     fresh_C = torch.zeros(len(pool), dtype=torch.bool, device=pool.device)
-    evaluations = 0
+    evaluations, size = 0, _CHUNK
     while True:
         score_C = bound_C if weight_C is None else bound_C * weight_C
         cut = -math.inf
@@ -89,7 +89,8 @@ def _renew(
         open_C = (~fresh_C & (score_C >= cut)).nonzero().flatten()
         if len(open_C) == 0:
             return evaluations
-        chunk = open_C[score_C[open_C].argsort(descending=True)[:_CHUNK]]
+        chunk = open_C[score_C[open_C].topk(min(size, len(open_C))).indices]
+        size = min(2 * size, _MOST)  # many that could win: fewer scans of all bounds
         bound_C[chunk] = f.gains(state, pool[chunk])
         evaluations += len(chunk)
         fresh_C[chunk] = True
