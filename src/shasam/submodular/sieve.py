@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable
 from typing import Any
@@ -89,7 +90,7 @@ class Sieve:
             # Before a row raises Δ, the rows in front of it meet the thresholds of the old one.
             rises = np.flatnonzero(alone > np.maximum.accumulate([self._largest, *alone[:-1]]))
             edges = [0, *rises[rises > 0].tolist(), len(block)]
-            for first, last in zip(edges, edges[1:], strict=False):
+            for first, last in itertools.pairwise(edges):
                 self._sift(block[first:last], alone[first:last])
 
     def _sift(self, block: np.ndarray, alone: np.ndarray) -> None:
