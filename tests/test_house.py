@@ -41,7 +41,9 @@ MAY_IMPORT = {
     "runs": {"spec", "metrics"},
     "report": {"metrics", "runs"},
     "training": {"sampling", "spec", "methods", "models", "data", "metrics", "runs"},
-    "pipeline": {"spec", "training", "methods", "models", "data", "metrics", "runs"},
+    "pipeline": {"spec", "training", "methods", "models", "data", "metrics", "runs", "report"},
+    "export": {"pipeline", "runs", "methods", "data", "metrics", "report"},
+    "integrations": {"sampling", "mining", "losses"},
     "testing": {
         "sampling",
         "spec",

@@ -21,6 +21,7 @@ from shasam.commands.compare import compare
 from shasam.commands.data import app as data
 from shasam.commands.embed import embed
 from shasam.commands.evaluate import evaluate
+from shasam.commands.export import export
 from shasam.commands.methods import methods
 from shasam.commands.mine import mine
 from shasam.commands.predict import predict
@@ -44,6 +45,7 @@ COMMANDS: tuple[Any, ...] = (
     train,
     evaluate,
     predict,
+    export,
     compare,
     sweep,
     methods,

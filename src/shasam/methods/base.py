@@ -54,6 +54,8 @@ class Method(nn.Module):
     needs_images: ClassVar[bool] = False
     # the encoder a method cannot do without, or None where any will do
     needs_encoder: ClassVar[str | None] = None
+    # True where ``decision`` reads the group of an image
+    decides_by_group: ClassVar[bool] = False
 
     def __init__(self, config: MethodConfig, encoder: Encoder, classes: int, groups: int) -> None:
         super().__init__()
@@ -107,6 +109,13 @@ class Method(nn.Module):
 
     def after_training(self, validation: Predictions) -> None:
         """Fit what is fitted on validation predictions (post-processing); most fit nothing."""
+
+    def decision(self, scores_BC: Tensor, group_B: Tensor, uniform_B: Tensor) -> Tensor:
+        """Decisions (B,) from probabilities, groups and numbers in [0, 1): tensors in, tensor out.
+
+        ``decide`` and exported files share this rule; the arg max reads the probabilities alone.
+        """
+        return scores_BC.argmax(dim=1)
 
     def decide(self, predictions: Predictions) -> Predictions:
         """Turn scores into decisions; the arg max unless the method says otherwise."""

@@ -29,6 +29,7 @@ class PostHoc(CE):
 
     summary = "cross-entropy, then group thresholds for equal odds, fitted on validation"
     reference = "Hardt, Price and Srebro, NeurIPS 2016"
+    decides_by_group = True
 
     class Config(CEConfig):
         grid: int = Field(1000, ge=10)  # false-positive rates that are tried
@@ -59,19 +60,25 @@ class PostHoc(CE):
             self.swap_GCC.copy_(torch.from_numpy(swap))
         self.fitted_G.copy_(torch.from_numpy(fitted))
 
-    def decide(self, predictions: Predictions) -> Predictions:
-        u = uniform_by_id(predictions.ids, self.config.seed)
-        group = predictions.sensitive
+    def decision(self, scores_BC: Tensor, group_B: Tensor, uniform_B: Tensor) -> Tensor:
+        """The randomised rule of each image's group, in float64; ``uniform_B`` is its coin."""
+        scores_BC, uniform_B = scores_BC.double(), uniform_B.double()
         if self.classes == 2:
-            rule = self.rule_G6.cpu().numpy()[group].T
+            rule = self.rule_G6[group_B].unbind(1)
             p_ignore, constant, p0, threshold0, p1, threshold1 = rule
-            score = predictions.scores[:, 1].astype(np.float64)
+            score = scores_BC[:, 1]
             share = p0 * (score > threshold0) + p1 * (score > threshold1)
             positive = p_ignore * constant + (1 - p_ignore) * share
-            decided = (u < positive).astype(predictions.prediction.dtype)
+            decided = (uniform_B < positive).long()
         else:
-            old = predictions.scores.argmax(1)
-            upto = self.swap_GCC.cpu().numpy()[group, old].cumsum(1)
-            decided = (u[:, None] >= upto[:, :-1]).sum(1).astype(predictions.prediction.dtype)
-        ready = self.fitted_G.cpu().numpy()[group]
-        return replace(predictions, prediction=np.where(ready, decided, predictions.prediction))
+            upto = self.swap_GCC[group_B, scores_BC.argmax(dim=1)].cumsum(dim=1)
+            decided = (uniform_B[:, None] >= upto[:, :-1]).sum(dim=1)
+        return torch.where(self.fitted_G[group_B], decided, scores_BC.argmax(dim=1))
+
+    def decide(self, predictions: Predictions) -> Predictions:
+        device = self.rule_G6.device
+        u = uniform_by_id(predictions.ids, self.config.seed)
+        given = (predictions.scores, predictions.sensitive.astype(np.int64), u)
+        decided = self.decision(*(torch.from_numpy(array).to(device) for array in given))
+        kind = predictions.prediction.dtype
+        return replace(predictions, prediction=decided.cpu().numpy().astype(kind))

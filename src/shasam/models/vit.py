@@ -175,7 +175,7 @@ class ViT(Encoder):
                 f"this ViT takes images of {self.image_size} px, not {tuple(images.shape[-2:])}"
             )
         x = self.patch_embed(self.normalised(images))
-        x = torch.cat([self.cls_token.expand(len(x), -1, -1), x], dim=1) + self.pos_embed
+        x = torch.cat([self.cls_token.expand(x.shape[0], -1, -1), x], dim=1) + self.pos_embed
         found: dict[str, Tensor] = {}
         for number, block in enumerate(self.blocks):
             x, query = block(x)

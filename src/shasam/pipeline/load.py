@@ -15,12 +15,12 @@ from torch import Tensor
 
 from shasam.data.decode import MAX_BYTES, BadImage, decode
 from shasam.data.features import open_features
-from shasam.data.manifest import Manifest
 from shasam.errors import CheckpointError, FileError, InputError
 from shasam.files import open_regular, read_bytes
 from shasam.methods.base import Method
 from shasam.models.weights import read_weights
 from shasam.pipeline.build import build_method, outline
+from shasam.pipeline.saved import Saved, find_saved
 from shasam.runs.directory import RunDirectory
 from shasam.spec import RunSpec
 from shasam.training.inference import BATCH, on_images
@@ -50,29 +50,31 @@ class Model:
     groups: tuple[str, ...]
     fabric: Fabric  # device and precision, as in training
 
-    def predict(self, images: Any, groups: Sequence[int] | None = None) -> Answer:
+    def predict(
+        self,
+        images: Any,
+        groups: Sequence[int] | Sequence[str] | None = None,
+        ids: Sequence[str] | None = None,
+    ) -> Answer:
         """Predict images: files, or uint8 (n, 3, H, W) or (n, H, W, 3) arrays of the run's size.
 
         A model of vectors takes an array (n, D), or a file of vectors as ``--features`` does.
-        ``groups`` are the sensitive groups, for methods whose decisions need them.
+        ``groups`` are the sensitive groups, by name or number, for methods whose decisions need
+        them. Where decisions are randomised, ``ids`` (else the places 0, 1, ...) decide the coin of
+        each image.
         """
         pixels = self._pixels(images)
         n = len(pixels)
+        given = self._groups(groups, n)
+        if ids is not None and len(ids) != n:
+            raise InputError(f"{n} images came with {len(ids)} ids; give one for each")
         probabilities = np.zeros((0, len(self.classes)), np.float32)
         if n:
             scores_nC = next(iter(self._apply(self.method.logits, pixels).values()))
             probabilities = torch.softmax(scores_nC, dim=1).numpy()
-        if groups is None and type(self.method).decide is not Method.decide:
-            raise InputError(
-                f"{self.spec.method} decides by group: give predict(images, groups) the group of "
-                f"each image, as a number into {list(self.groups)}"
-            )
-        given = np.full(n, UNKNOWN) if groups is None else np.asarray(groups, dtype=np.int64)
-        if len(given) != n:
-            raise InputError(f"{n} images came with {len(given)} groups; give one for each")
         decided = self.method.decide(
             Predictions(
-                ids=np.array([str(i) for i in range(n)]),
+                ids=np.array([str(i) for i in (range(n) if ids is None else ids)]),
                 target=np.full(n, UNKNOWN),
                 prediction=probabilities.argmax(1).astype(np.int64),
                 sensitive=given,
@@ -81,6 +83,32 @@ class Model:
         )
         labels = [self.classes[c] for c in decided.prediction]
         return Answer(labels, decided.prediction, decided.scores)
+
+    @property
+    def decides_by_group(self) -> bool:
+        """Whether ``predict`` needs the group of each image."""
+        kind = type(self.method)
+        return kind.decides_by_group or kind.decide is not Method.decide
+
+    def _groups(self, groups: Sequence[int] | Sequence[str] | None, n: int) -> np.ndarray:
+        if groups is None:
+            if self.decides_by_group:
+                raise InputError(
+                    f"{self.spec.method} decides by group: give predict(images, groups) the group "
+                    f"of each image, as a name or number of {list(self.groups)}"
+                )
+            return np.full(n, UNKNOWN)
+        if len(groups) != n:
+            raise InputError(f"{n} images came with {len(groups)} groups; give one for each")
+        numbers = {name: number for number, name in enumerate(self.groups)}
+        found = [numbers.get(g) if isinstance(g, str) else g for g in groups]
+        for given, number in zip(groups, found, strict=True):
+            if number is None or not 0 <= number < len(self.groups):
+                raise InputError(
+                    f"there is no group {given!r:.80}; the groups of this model are "
+                    f"{list(self.groups)}, or their numbers from 0"
+                )
+        return np.asarray(found, dtype=np.int64)
 
     def features(self, images: Any) -> dict[str, np.ndarray]:
         """Named features (n, D) of images, given as for ``predict``."""
@@ -98,6 +126,8 @@ class Model:
         size = self.spec.data.size
         if isinstance(images, (str, Path)):
             images = [images]
+        if isinstance(images, (list, tuple)) and not images:
+            raise InputError("there is nothing to predict: the list of images is empty")
         if isinstance(images, (list, tuple)) and all(isinstance(x, (str, Path)) for x in images):
             return torch.from_numpy(np.stack([_read(Path(x), size) for x in images])).permute(
                 0, 3, 1, 2
@@ -120,34 +150,31 @@ class Model:
         return pixels
 
 
-def load(run: str | Path | RunDirectory, device: str = "cpu") -> Model:
-    """The trained model of a run directory, in the precision it was trained in.
+def load(source: str | Path | RunDirectory, device: str = "cpu") -> Model:
+    """A trained model, in the precision it was trained in.
 
-    ``shasam.train`` has an example.
+    ``source`` is a run directory, a folder or .safetensors file that ``shasam export`` wrote, or
+    the id of a model on the hub. ``shasam.train`` has an example.
     """
-    run = run.path if isinstance(run, RunDirectory) else run
-    directory = RunDirectory.existing(run)
-    if not directory.file("model.safetensors").is_file():
-        raise InputError(f"{run} has no model yet; finish it with `shasam train --resume`")
-    spec = directory.spec()
-    manifest = Manifest.load(directory.file("manifest.parquet"), within=directory.path)
-    classes, groups = manifest.target_names, manifest.sensitive_names
-    _check_weights(directory, outline(spec, len(classes), len(groups)))
-    method, _ = build_method(spec, len(classes), len(groups), start=False)
+    saved = find_saved(source)
+    spec, sizes = saved.spec, (len(saved.classes), len(saved.groups))
+    _check_weights(saved, outline(spec, *sizes))
+    method, _ = build_method(spec, *sizes, start=False)
+    weights = read_weights(saved.weights, sha256=saved.sha256, within=saved.within)
     try:
-        method.load_state_dict(_weights(directory))
+        method.load_state_dict(weights)
     except RuntimeError as error:
         raise CheckpointError(
-            f"the weights of {run} do not fit its specification: {error}"
+            f"the weights of {saved.where} do not fit its specification: {error}"
         ) from error
     fabric = one_process(spec.train, device)
-    return Model(spec, prepare(method, fabric.device), classes, groups, fabric)
+    return Model(spec, prepare(method, fabric.device), saved.classes, saved.groups, fabric)
 
 
-def _check_weights(directory: RunDirectory, outlined: Method | None) -> None:
+def _check_weights(saved: Saved, outlined: Method | None) -> None:
     """The file must hold the specification's tensors, before memory is taken for either."""
-    path = directory.file("model.safetensors")
-    with open_regular(path, within=directory.path):
+    path = saved.weights
+    with open_regular(path, within=saved.within):
         pass
     try:
         with safe_open(path, framework="pt") as file:
@@ -160,18 +187,9 @@ def _check_weights(directory: RunDirectory, outlined: Method | None) -> None:
     for name in sorted(wanted.keys() | held.keys()):
         if wanted.get(name) != held.get(name):
             raise CheckpointError(
-                f"the weights of {directory.path} do not fit its specification: {name[:80]} has "
+                f"the weights of {saved.where} do not fit its specification: {name[:80]} has "
                 f"the shape {held.get(name, 'none')} and should have {wanted.get(name, 'none')}"
             )
-
-
-def _weights(directory: RunDirectory) -> dict[str, Tensor]:
-    """The trained weights, if they are those that were written at the end of training."""
-    expected = None  # not known of a copy of the weights alone
-    if directory.file("provenance.json").exists():
-        expected = directory.json("provenance.json").get("model_sha256")
-    weights = directory.file("model.safetensors")
-    return read_weights(weights, sha256=expected, within=directory.path)
 
 
 def vectors_of(given: Any, dim: int) -> Tensor:

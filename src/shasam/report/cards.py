@@ -12,8 +12,11 @@ from shasam.report.subject import Subject
 from shasam.report.words import count, interval, percent, verdict
 
 
-def model_card(run: Run, subject: Subject | None = None) -> str:
-    """The card as Markdown, every number recomputed from the predictions."""
+def model_card(run: Run, subject: Subject | None = None, place: str = "FOLDER") -> str:
+    """The card as Markdown, every number recomputed from the predictions.
+
+    ``place`` is what the card calls the place that the model is loaded from.
+    """
     subject = subject or run.subject()
     lines = [
         f"# Model card: {inline(run.name)}",
@@ -51,8 +54,30 @@ def model_card(run: Run, subject: Subject | None = None) -> str:
         "Values in per cent and points. Recompute in this folder with "
         "`shasam audit predictions.parquet --strata cell --min-group 0`.",
         "",
+        *_loading(place),
     ]
     return "\n".join(lines)
+
+
+def _loading(place: str) -> list[str]:
+    where = "the folder that holds this card" if place == "FOLDER" else "a folder, or its hub id"
+    return [
+        "## How to load it",
+        "",
+        f"`{place}` is {where}.",
+        "",
+        "```python",
+        "import shasam",
+        "",
+        f'model = shasam.load("{place}")',
+        'print(model.predict(["image.jpg"]).labels)',
+        "```",
+        "",
+        f"`shasam predict {place} images --out predictions.csv` predicts a folder or a list. "
+        f"`shasam export {place} --format onnx --out model.onnx` writes a file for programs "
+        "without torch; its metadata names the inputs, classes and groups.",
+        "",
+    ]
 
 
 def _cells(subject: Subject) -> list[list[str]]:

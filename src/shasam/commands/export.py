@@ -1,0 +1,50 @@
+"""``shasam export``: a trained model as a file for another program, or as a folder for a hub."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+
+def export(
+    run: str,
+    *,
+    format: Literal["onnx", "torchscript", "safetensors", "hub"] = "onnx",
+    out: Path | None = None,
+) -> None:
+    """Write a trained model for another program.
+
+    Pre-processing of pixels, probabilities and the decision are inside an ONNX or TorchScript
+    file; its metadata names inputs, classes and groups. Each file is checked against the model.
+
+    Parameters
+    ----------
+    run
+        The run directory of a trained model, or anything else that `shasam predict` takes.
+    format
+        onnx (runs without torch), torchscript (needs torch alone), safetensors (for shasam.load),
+        or hub: a folder with weights, config.json and a model card, to be pushed to a model hub.
+    out
+        The file to write, or the folder for hub; else model with the ending of the format.
+    """
+    from shasam.export import export as write
+    from shasam.output.terminal import say
+
+    endings = {"onnx": ".onnx", "torchscript": ".pt", "safetensors": ".safetensors", "hub": ""}
+    made = write(run, format, out or Path(f"model{endings[format]}"))
+    say(f"{format} in {made}")
+    for line in _HINTS[format]:
+        say(line)
+
+
+_HINTS = {
+    "onnx": (
+        'load it: onnxruntime.InferenceSession("FILE"); docs/export.md has an example',
+    ),
+    "torchscript": ('load it: torch.jit.load("FILE")',),
+    "safetensors": ('load it: shasam.load("FILE")',),
+    "hub": (
+        'load it: shasam.load("FOLDER"); push it: huggingface_hub.upload_folder(repo_id=…, '
+        "folder_path=…)",
+    ),
+}

@@ -1,0 +1,70 @@
+"""What an exported file says about itself: names, inputs, outputs, and how it decides."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import shasam
+from shasam.pipeline.load import Model
+
+# of the machine that trained: not for readers of the file, and not needed to build the model
+_PRIVATE = {"data": ("root", "csv", "store"), "model": ("init",)}
+_PIXELS = (
+    "turn the image upright by its EXIF orientation, take the centre square, resize it to "
+    "{size}x{size} with Pillow's bilinear filter, RGB; the file scales the pixels itself"
+)
+_UNIFORM = (
+    "a number in [0, 1) for each row, the coin of the randomised decision; shasam takes the first "
+    "8 bytes of BLAKE2b('{seed}:<id>', digest_size=8) as a big-endian number, shifted right by 11, "
+    "times 2^-53, so that an id always gets the same decision"
+)
+
+
+def input_shape(model: Model) -> tuple[int, ...]:
+    """The shape of one row of the first input."""
+    if model.method.encoder.inputs == "vectors":
+        return (model.method.encoder.in_dim,)
+    return (model.spec.data.size, model.spec.data.size, 3)
+
+
+def description(model: Model, sha256: str | None = None) -> dict[str, Any]:
+    """Plain values; ``config.json`` of a hub folder, and the metadata of the other formats."""
+    spec = model.spec.as_dict()
+    for part, fields in _PRIVATE.items():
+        spec[part].update(dict.fromkeys(fields))
+    body: dict[str, Any] = {
+        "library_name": "shasam",
+        "shasam_version": shasam.__version__,
+        "architecture": f"{model.spec.method} on {model.spec.model.encoder}",
+        "classes": list(model.classes),
+        "groups": list(model.groups),
+        "inputs": _inputs(model),
+        "outputs": {
+            "scores": {"dtype": "float32", "shape": ["batch", len(model.classes)],
+                       "meaning": "probabilities of the classes, in their order"},
+            "prediction": {"dtype": "int64", "shape": ["batch"], "meaning": "number of the class"},
+        },
+        "decision": f"the rule of {model.spec.method}" if model.decides_by_group else "arg max",
+        "spec": spec,
+    }  # fmt: skip
+    if sha256 is not None:
+        body["model_sha256"] = sha256
+    return body
+
+
+def _inputs(model: Model) -> dict[str, Any]:
+    shape = list(input_shape(model))
+    inputs: dict[str, Any]
+    if model.method.encoder.inputs == "vectors":
+        inputs = {"vectors": {"dtype": "float32", "shape": ["batch", *shape], "meaning":
+                  "embeddings of the encoder that the model was trained on, as they were given"}}  # fmt: skip
+    else:
+        meaning = _PIXELS.format(size=model.spec.data.size)
+        inputs = {"pixels": {"dtype": "uint8", "shape": ["batch", *shape], "meaning": meaning}}
+    if type(model.method).decides_by_group:
+        seed = getattr(model.method.config, "seed", 0)
+        inputs["group"] = {"dtype": "int64", "shape": ["batch"],
+                           "meaning": "number of the sensitive group, in the order of groups"}  # fmt: skip
+        inputs["uniform"] = {"dtype": "float64", "shape": ["batch"],
+                             "meaning": _UNIFORM.format(seed=seed)}  # fmt: skip
+    return inputs
