@@ -31,7 +31,7 @@ $(VENV)/.installed-%: pyproject.toml constraints.txt | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --editable '.[$*]' --constraint constraints.txt
 	@touch $@
 
-install: $(VENV)/.installed-torch,jpeg,test
+install: $(VENV)/.installed-torch,jpeg,test,test-torch
 
 demo: $(VENV)/.installed-torch,jpeg
 	$(BIN)/shasam mine --scene all --out demo/scenes
@@ -40,17 +40,17 @@ demo: $(VENV)/.installed-torch,jpeg
 # Two test processes of one thread each: with more threads than cores they stand in each other's way.
 test test-all test-reliability test-cpus: export OMP_NUM_THREADS = 1
 
-test: $(VENV)/.installed-torch,jpeg,test
+test: $(VENV)/.installed-torch,jpeg,test,test-torch
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
-test-all: $(VENV)/.installed-torch,jpeg,test
+test-all: $(VENV)/.installed-torch,jpeg,test,test-torch
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "slow or not slow"
 
 # Each library is held to what another processor has; the last two are about threads.
 CPUS := ONEDNN_MAX_CPU_ISA=AVX2 ONEDNN_MAX_CPU_ISA=SSE41 ATEN_CPU_CAPABILITY=default \
         ATEN_CPU_CAPABILITY=avx2 NUMBA_CPU_NAME=generic OMP_NUM_THREADS=1 OMP_NUM_THREADS=2
 
-test-cpus: $(VENV)/.installed-torch,jpeg,test
+test-cpus: $(VENV)/.installed-torch,jpeg,test,test-torch
 	@failed=; for setting in $(CPUS); do \
 	  echo "== $$setting"; \
 	  env $$setting $(BIN)/python -m pytest -n 2 --dist worksteal || failed="$$failed $$setting"; \
@@ -71,12 +71,12 @@ dist: $(VENV)/.installed-release
 	$(BIN)/python -m build
 	$(BIN)/python -m twine check --strict dist/*
 
-test-reliability: $(VENV)/.installed-torch,jpeg,test
+test-reliability: $(VENV)/.installed-torch,jpeg,test,test-torch
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m "slow or not slow" tests/reliability
 
 MINUTES ?= 10
 
-fuzz: $(VENV)/.installed-torch,jpeg,test
+fuzz: $(VENV)/.installed-torch,jpeg,test,test-torch
 	$(BIN)/python -m tests.fuzz.loop --minutes $(MINUTES) --seed $$(date +%s)
 
 bench: $(VENV)/.installed-bench

@@ -22,7 +22,8 @@ else:
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 PYTHONS = ["3.10", "3.11", "3.12", "3.13"]
-TESTED = ("torch", "jpeg", "test", "lint")  # extras that make test and make lint install
+OPTIONAL = ("export", "hub", "pml", "test-torch")
+TESTED = ("torch", "jpeg", *OPTIONAL, "test", "lint")  # extras that make test and lint install
 
 
 def applies(requirement: Requirement, python: str) -> bool:
@@ -75,7 +76,7 @@ def test_the_core_has_no_torch_and_the_extra_has_the_modules_that_need_names():
 def test_nothing_is_imported_that_the_core_or_an_extra_does_not_declare():
     module = {"pillow": "PIL", "pyyaml": "yaml"}  # where the name to import is another one
     texts = [*PROJECT["dependencies"]]
-    for extra in ("torch", "jpeg", "tensorboard", "pretrained"):
+    for extra in ("torch", "jpeg", "tensorboard", "pretrained", *OPTIONAL):
         texts += PROJECT["optional-dependencies"][extra]
     names = [Requirement(text).name for text in texts]
     brought = {"shasam", *(module.get(name, name.replace("-", "_")) for name in names)}

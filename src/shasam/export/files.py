@@ -7,7 +7,6 @@ import logging
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -77,8 +76,7 @@ def _onnx(model: Model) -> bytes:
     made.producer_name = "shasam"
     content: bytes = made.SerializeToString()
     onnx.checker.check_model(content)
-    if find_spec("onnxruntime") is not None:
-        _check(graph, model, _run_onnx(content, graph.names()))
+    _check(graph, model, _run_onnx(content, graph.names()))
     return content
 
 

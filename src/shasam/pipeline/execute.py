@@ -20,6 +20,7 @@ from shasam.methods.base import Method
 from shasam.pipeline.build import build_method, check_start
 from shasam.pipeline.mining_record import mining_record
 from shasam.pipeline.results import evaluate_run
+from shasam.report.cards import write_model_card
 from shasam.runs.directory import RunDirectory
 from shasam.runs.log import RunLog, read_log
 from shasam.runs.machine import machine
@@ -101,6 +102,7 @@ def execute(
                 "model_sha256": hashlib.sha256(weights).hexdigest(),
             },
         )
+        write_model_card(run.path)
         log.write("end", time=_now(), images_seen=state.images_seen)
         run.write("DONE", b"")
     return run
