@@ -81,7 +81,10 @@ def test_torchscript_gives_the_models_predictions_and_describes_itself(
     if method == "posthoc":
         from shasam.methods.equalised_odds import uniform_by_id
 
-        inputs += [torch.from_numpy(given["group"]), torch.from_numpy(uniform_by_id(given["ids"], 0))]
+        inputs += [
+            torch.from_numpy(given["group"]),
+            torch.from_numpy(uniform_by_id(given["ids"], 0)),
+        ]
     assert len(inputs) == len(said["inputs"])
     scores, prediction = loaded(*inputs)
     wanted = shasam.load(runs[method]).predict(given["pixels"], given["group"], given["ids"])

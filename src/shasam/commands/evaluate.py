@@ -48,9 +48,9 @@ def evaluate(
     from shasam.output.terminal import Screen
     from shasam.pipeline.load import load
     from shasam.pipeline.results import evaluate_run
+    from shasam.report import write_model_card
     from shasam.runs.directory import RunDirectory
     from shasam.runs.log import RunLog
-    from shasam.report import write_model_card
     from shasam.runs.machine import machine
     from shasam.runs.summary import print_summary
     from shasam.training.test_split import times_opened

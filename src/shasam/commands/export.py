@@ -38,9 +38,7 @@ def export(
 
 
 _HINTS = {
-    "onnx": (
-        'load it: onnxruntime.InferenceSession("FILE"); docs/export.md has an example',
-    ),
+    "onnx": ('load it: onnxruntime.InferenceSession("FILE"); docs/export.md has an example',),
     "torchscript": ('load it: torch.jit.load("FILE")',),
     "safetensors": ('load it: shasam.load("FILE")',),
     "hub": (

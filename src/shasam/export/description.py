@@ -13,6 +13,8 @@ _PIXELS = (
     "turn the image upright by its EXIF orientation, take the centre square, resize it to "
     "{size}x{size} with Pillow's bilinear filter, RGB; the file scales the pixels itself"
 )
+_VECTORS = "embeddings of the encoder that the model was trained on, as they were given"
+_GROUP = "number of the sensitive group, in the order of groups"
 _UNIFORM = (
     "a number in [0, 1) for each row, the coin of the randomised decision; shasam takes the first "
     "8 bytes of BLAKE2b('{seed}:<id>', digest_size=8) as a big-endian number, shifted right by 11, "
@@ -23,7 +25,7 @@ _UNIFORM = (
 def input_shape(model: Model) -> tuple[int, ...]:
     """The shape of one row of the first input."""
     if model.method.encoder.inputs == "vectors":
-        return (model.method.encoder.in_dim,)
+        return (int(model.method.encoder.in_dim),)  # type: ignore[arg-type]
     return (model.spec.data.size, model.spec.data.size, 3)
 
 
@@ -40,31 +42,29 @@ def description(model: Model, sha256: str | None = None) -> dict[str, Any]:
         "groups": list(model.groups),
         "inputs": _inputs(model),
         "outputs": {
-            "scores": {"dtype": "float32", "shape": ["batch", len(model.classes)],
-                       "meaning": "probabilities of the classes, in their order"},
-            "prediction": {"dtype": "int64", "shape": ["batch"], "meaning": "number of the class"},
+            "scores": _tensor("float32", (len(model.classes),), "probabilities of the classes"),
+            "prediction": _tensor("int64", (), "number of the class"),
         },
         "decision": f"the rule of {model.spec.method}" if model.decides_by_group else "arg max",
         "spec": spec,
-    }  # fmt: skip
+    }
     if sha256 is not None:
         body["model_sha256"] = sha256
     return body
 
 
 def _inputs(model: Model) -> dict[str, Any]:
-    shape = list(input_shape(model))
-    inputs: dict[str, Any]
+    shape = input_shape(model)
     if model.method.encoder.inputs == "vectors":
-        inputs = {"vectors": {"dtype": "float32", "shape": ["batch", *shape], "meaning":
-                  "embeddings of the encoder that the model was trained on, as they were given"}}  # fmt: skip
+        inputs = {"vectors": _tensor("float32", shape, _VECTORS)}
     else:
-        meaning = _PIXELS.format(size=model.spec.data.size)
-        inputs = {"pixels": {"dtype": "uint8", "shape": ["batch", *shape], "meaning": meaning}}
+        inputs = {"pixels": _tensor("uint8", shape, _PIXELS.format(size=model.spec.data.size))}
     if type(model.method).decides_by_group:
         seed = getattr(model.method.config, "seed", 0)
-        inputs["group"] = {"dtype": "int64", "shape": ["batch"],
-                           "meaning": "number of the sensitive group, in the order of groups"}  # fmt: skip
-        inputs["uniform"] = {"dtype": "float64", "shape": ["batch"],
-                             "meaning": _UNIFORM.format(seed=seed)}  # fmt: skip
+        inputs["group"] = _tensor("int64", (), _GROUP)
+        inputs["uniform"] = _tensor("float64", (), _UNIFORM.format(seed=seed))
     return inputs
+
+
+def _tensor(dtype: str, shape: tuple[int, ...], meaning: str) -> dict[str, Any]:
+    return {"dtype": dtype, "shape": ["batch", *shape], "meaning": meaning}

@@ -21,9 +21,9 @@ from shasam.export.graph import Graph, examples
 from shasam.export.hub import write_hub
 from shasam.extras import need
 from shasam.files import make_folder, write_atomic
-from shasam.runs.directory import RunDirectory
 from shasam.pipeline.load import Model, load
 from shasam.pipeline.saved import HEADER
+from shasam.runs.directory import RunDirectory
 
 TOLERANCE = 1e-5  # of probabilities, between the model and the file
 _CHECKED = 16  # rows of the check

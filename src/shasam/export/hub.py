@@ -19,11 +19,11 @@ from shasam.errors import InputError
 from shasam.export.description import description
 from shasam.files import make_folder, write_atomic
 from shasam.metrics.catalogue import label_of
+from shasam.pipeline.load import Model
+from shasam.pipeline.saved import CONFIG, WEIGHTS
 from shasam.report.cards import model_card
 from shasam.report.run import Run
 from shasam.report.subject import Subject
-from shasam.pipeline.load import Model
-from shasam.pipeline.saved import CONFIG, WEIGHTS
 
 _TASKS = {"images": "image-classification", "vectors": "tabular-classification"}
 
