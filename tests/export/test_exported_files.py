@@ -42,17 +42,39 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 @pytest.fixture(scope="module")
+def vector_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """SHaSaM on vectors of 12 numbers, through the files that a user has."""
+    folder = tmp_path_factory.mktemp("vectors")
+    rng = np.random.default_rng(0)
+    t, s = rng.integers(0, 2, (2, 400))
+    x = rng.normal(size=(400, 12)).astype(np.float32)
+    x[:, 0] += 2 * t
+    np.save(folder / "x.npy", x)
+    (folder / "labels.csv").write_text(
+        "t,s\n" + "".join(f"{a},{b}\n" for a, b in zip(t, s, strict=True))
+    )
+    data = {"features": folder / "x.npy", "csv": folder / "labels.csv"}
+    body = {"method": "shasam", "data": {**data, "target": "t", "sensitive": "s"}}
+    spec = resolve({**body, "train": {"steps": 4}}, profile="smoke")
+    return execute(spec, folder / "runs", runtime=Runtime(device="cpu", quiet=True)).path
+
+
+@pytest.fixture(scope="module")
 def given() -> dict[str, np.ndarray]:
     rng = np.random.default_rng(0)
     shades = rng.integers(0, 200, (N, 1, 1, 1))
     return {
         "pixels": (shades + rng.integers(0, 56, (N, 16, 16, 3))).astype(np.uint8),
+        "vectors": rng.normal(size=(N, 12)).astype(np.float32),
         "group": rng.integers(0, 2, N),
         "ids": np.array([f"image-{k}" for k in range(N)]),
     }
 
 
-def test_onnx_files_give_the_models_predictions_in_a_process_without_torch(runs, given, tmp_path):
+def test_onnx_files_give_the_models_predictions_in_a_process_without_torch(
+    runs, vector_run, given, tmp_path
+):
+    runs = {**runs, "vectors": vector_run}
     for name in ("onnx", "onnxscript", "onnxruntime"):
         pytest.importorskip(name)
     files = [export(run, "onnx", tmp_path / f"{method}.onnx") for method, run in runs.items()]
@@ -62,7 +84,8 @@ def test_onnx_files_give_the_models_predictions_in_a_process_without_torch(runs,
     subprocess.run([*words, *map(str, files)], check=True, timeout=300)
     found = np.load(tmp_path / "out.npz")
     for file, run in zip(files, runs.values(), strict=True):
-        wanted = shasam.load(run).predict(given["pixels"], given["group"], given["ids"])
+        inputs = given["vectors" if run == vector_run else "pixels"]
+        wanted = shasam.load(run).predict(inputs, given["group"], given["ids"])
         assert np.abs(found[f"{file}:scores"] - wanted.scores).max() < 1e-5
         # a coin or a threshold may lie within 1e-5 of a score; no more than that may differ
         assert (found[f"{file}:prediction"] != wanted.prediction).sum() <= 2
@@ -99,6 +122,12 @@ def test_safetensors_and_hub_folders_are_read_back_to_the_same_bits(runs, given,
         assert isinstance(again, Model)
         assert (again.classes, again.groups) == (TinyData.target_names, TinyData.sensitive_names)
         assert (again.predict(given["pixels"]).scores == wanted.scores).all()
+
+
+def test_a_hub_folder_of_a_model_of_vectors_is_read_back(vector_run, given, tmp_path):
+    again = shasam.load(export(vector_run, "hub", tmp_path / "folder"))
+    wanted = shasam.load(vector_run).predict(given["vectors"]).scores
+    assert (again.predict(given["vectors"]).scores == wanted).all()
 
 
 def test_an_exported_file_names_no_folder_of_its_author(runs, tmp_path):

@@ -8,7 +8,7 @@ import shasam
 from shasam.pipeline.load import Model
 
 # of the machine that trained: not for readers of the file, and not needed to build the model
-_PRIVATE = {"data": ("root", "csv", "store"), "model": ("init",)}
+_PRIVATE = {"data": ("root", "csv", "features", "store"), "model": ("init",)}
 _PIXELS = (
     "turn the image upright by its EXIF orientation, take the centre square, resize it to "
     "{size}x{size} with Pillow's bilinear filter, RGB; the file scales the pixels itself"
@@ -24,9 +24,8 @@ _UNIFORM = (
 
 def input_shape(model: Model) -> tuple[int, ...]:
     """The shape of one row of the first input."""
-    if model.method.encoder.inputs == "vectors":
-        return (int(model.method.encoder.in_dim),)  # type: ignore[arg-type]
-    return (model.spec.data.size, model.spec.data.size, 3)
+    size, dim = model.spec.data.size, model.spec.data.features_dim
+    return (size, size, 3) if dim is None else (dim,)
 
 
 def description(model: Model, sha256: str | None = None) -> dict[str, Any]:

@@ -121,13 +121,13 @@ class Model:
         return on_images(apply, self.method, pixels.split(BATCH), self.fabric)
 
     def _pixels(self, images: Any) -> Tensor:
+        if isinstance(images, (list, tuple)) and not images:
+            raise InputError("there is nothing to predict: the list is empty")
         if self.spec.data.features_dim is not None:
             return vectors_of(images, self.spec.data.features_dim)
         size = self.spec.data.size
         if isinstance(images, (str, Path)):
             images = [images]
-        if isinstance(images, (list, tuple)) and not images:
-            raise InputError("there is nothing to predict: the list of images is empty")
         if isinstance(images, (list, tuple)) and all(isinstance(x, (str, Path)) for x in images):
             return torch.from_numpy(np.stack([_read(Path(x), size) for x in images])).permute(
                 0, 3, 1, 2
