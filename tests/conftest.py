@@ -8,6 +8,7 @@ nothing is skipped by this.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -15,6 +16,10 @@ from pathlib import Path
 import pytest
 
 from shasam.extras import MODULES
+
+# `shasam train` leaves a number that is set as it is; otherwise the load of the machine would decide
+# it, and the tests of one process would change each other's
+os.environ.setdefault("OMP_NUM_THREADS", str(os.cpu_count() or 1))
 
 REASON = "needs shasam[torch], which is not installed"
 CORE = {

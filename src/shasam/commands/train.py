@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
@@ -18,6 +20,9 @@ from shasam.commands.flags import (
     layer,
 )
 from shasam.errors import ShasamError
+
+if TYPE_CHECKING:
+    from shasam.runs.directory import RunDirectory
 
 
 def train(
@@ -35,6 +40,7 @@ def train(
     print_config: Annotated[bool, Parameter(negative=())] = False,
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto",
     strategy: Literal["auto", "ddp"] = "auto",
+    threads: int | None = None,
     rank_timeout: float = 60.0,
     on_collapse: Literal["warn", "stop"] = "warn",
     reproducible: Annotated[bool, Parameter(negative=())] = False,
@@ -67,6 +73,9 @@ def train(
         Where to compute.
     strategy
         auto (one process, or DDP where there are several devices) or ddp.
+    threads
+        Processor threads; without it as many as there are free cores, and the number with which a
+        resumed run was begun. Another number can change decisions.
     rank_timeout
         Seconds that a process waits for another one of the run before it gives up.
     on_collapse
@@ -101,6 +110,7 @@ def train(
         return
 
     from shasam.pipeline.execute import execute
+    from shasam.runs.directory import RunDirectory
     from shasam.training.progress import TrainingProgress
     from shasam.training.runtime import Runtime
 
@@ -113,9 +123,9 @@ def train(
         on_collapse=on_collapse,
         tensorboard=tensorboard,
     )
-    run = execute(
-        spec, out, runtime=runtime, resume=resume, progress=TrainingProgress(quiet, console)
-    )
+    progress = TrainingProgress(quiet, console)
+    use_threads(RunDirectory(out / spec.name), threads, resume, progress.say)
+    run = execute(spec, out, runtime=runtime, resume=resume, progress=progress)
     if not run.done:  # another process than the first
         return
 
@@ -128,6 +138,21 @@ def train(
     print_summary(run, Screen(no_color=not color or None))
     if report:
         write_page(run.path)
+
+
+def use_threads(
+    run: RunDirectory, asked: int | None, resume: bool, say: Callable[[str], None]
+) -> None:
+    """Compute with the threads of a run, in this process and in those that it starts."""
+    import torch
+
+    from shasam.runs.threads import threads_of
+
+    chosen = threads_of(run, asked, resume=resume)
+    os.environ["OMP_NUM_THREADS"] = str(chosen.count)
+    torch.set_num_threads(chosen.count)
+    if chosen.line:
+        say(chosen.line)
 
 
 def write_page(path: Path) -> None:

@@ -11,6 +11,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import torch
 from lightning_fabric import Fabric
 
 import shasam
@@ -84,7 +85,8 @@ def execute(
         log = RunLog(run.file("log.jsonl"))
         if not run.has_checkpoint:
             log.path.unlink(missing_ok=True)  # type: ignore[union-attr]
-            log.write("start", method=spec.method, key=spec.key, time=_now())
+            threads = torch.get_num_threads()
+            log.write("start", method=spec.method, key=spec.key, time=_now(), threads=threads)
         started = _started(log)
         trained = _train(spec, run, data, fabric, runtime, resume, progress, log)
         method, state = trained

@@ -41,7 +41,11 @@ def threads_of_runs(jobs: int, threads: int | None, reproducible: bool) -> int:
     """Threads of each of the runs that share this machine."""
     if reproducible and threads not in (None, 1):
         raise SpecError("--reproducible computes with one thread; leave --threads out")
-    return 1 if reproducible else threads or max(1, (os.cpu_count() or 1) // jobs)
+    if reproducible:
+        return 1
+    from shasam.runs.threads import usable_cores  # which reads this module
+
+    return threads or max(1, usable_cores() // jobs)
 
 
 def environment_of_runs(jobs: int, threads: int | None, reproducible: bool) -> dict[str, str]:
