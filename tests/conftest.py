@@ -17,7 +17,7 @@ import pytest
 
 from shasam.extras import MODULES
 
-# `shasam train` leaves a number that is set as it is; otherwise the load of the machine would decide
+# `shasam train` leaves a number that is set as it is; otherwise the load of the machine decides
 # it, and the tests of one process would change each other's
 os.environ.setdefault("OMP_NUM_THREADS", str(os.cpu_count() or 1))
 

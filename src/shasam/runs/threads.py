@@ -38,7 +38,7 @@ def usable_cores() -> int:
         cores = len(os.sched_getaffinity(0))
     else:
         cores = os.cpu_count() or 1
-    return max(1, min(cores, math.ceil(_quota())))
+    return max(1, math.ceil(min(cores, _quota())))
 
 
 def free_cores() -> int:
