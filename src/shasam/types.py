@@ -128,10 +128,33 @@ class Head:
 
 @dataclass(frozen=True)
 class Predictions:
-    """The unit of truth: every metric is computed from these, without torch."""
+    """A test set with a model's predictions, seen through one sensitive attribute.
 
-    ids: np.ndarray  # (n,) str
+    Labels, predictions and groups are codes; ``classes`` and ``groups`` name them. Every metric is
+    computed from these, without torch.
+    """
+
+    ids: np.ndarray  # (n,) str, or empty where rows have no ids
     target: np.ndarray  # (n,) int
     prediction: np.ndarray  # (n,) int
     sensitive: np.ndarray  # (n,) int
-    scores: np.ndarray  # (n, C) float32 class probabilities
+    scores: np.ndarray  # (n, C) class probabilities, or (n, 0) where there are none
+    classes: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
+    attribute: str = "sensitive"  # what the groups are groups of
+    positive: int | None = None  # the favourable class
+    repeats: np.ndarray | None = None  # (n,) rows that each entry stands for, where counted
+    name: str = ""  # the model, or the file it came from
+
+    def __len__(self) -> int:
+        return len(self.target)
+
+    @property
+    def scored(self) -> bool:
+        """True where there are class probabilities."""
+        return self.scores.shape[1] > 0
+
+    @property
+    def row_by_row(self) -> bool:
+        """True where each entry is one row, False where rows were counted beforehand."""
+        return self.repeats is None

@@ -23,9 +23,10 @@ from shasam.pipeline.grid import expand
 from shasam.pipeline.load import load
 from shasam.report import write_report
 from shasam.report.auditing import subjects_of
-from shasam.report.paired import Drawn
 from shasam.report.predictions import Columns, read_predictions
-from shasam.report.run import Run
+from shasam.report.runs import predictions_of
+from shasam.report.subject import Drawn
+from shasam.runs.directory import RunDirectory
 from shasam.runs.log import read_log
 from shasam.spec import resolve
 from shasam.training.checkpoint import read_checkpoint, save_checkpoint
@@ -91,7 +92,7 @@ class Files:
         for work in (
             lambda: read_log(self.run / "log.jsonl"),
             lambda: load(self.run).predict(np.zeros((1, 16, 16, 3), np.uint8)),
-            lambda: _read_all(Run(self.run)),
+            lambda: _read_all(RunDirectory(self.run)),
             # a page takes seconds: one in eight inputs gets there
             lambda: data[-1:] < b"\x20" and write_report([self.run], self.folder / "page.html"),
         ):
@@ -204,9 +205,9 @@ def seeds() -> dict[str, list[bytes]]:
     }  # fmt: skip
 
 
-def _read_all(run: Run) -> None:
-    _ = run.spec, run.metrics, run.provenance, run.log, run.mining, run.embedding
-    _ = run.protocol, run.setting, run.name, run.predicted
+def _read_all(run: RunDirectory) -> None:
+    _ = run.settings, run.metrics(), run.provenance(), run.log(), run.mining(), run.embedding()
+    _ = run.protocol, run.setting, run.name, predictions_of(run)
 
 
 def _saved(picture: Image.Image, kind: str, more: dict) -> bytes:

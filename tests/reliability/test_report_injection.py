@@ -20,7 +20,9 @@ from tests.report.hostile import (
 )
 
 from shasam import cli
-from shasam.report import Run, model_card, rows_of, table, write_report
+from shasam.report import model_card, rows_of, table, write_report
+from shasam.report.runs import subject_of
+from shasam.runs.directory import RunDirectory
 
 pytestmark = pytest.mark.slow
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -87,7 +89,10 @@ def test_no_table_or_card_runs_a_formula_or_holds_html(hostile: list[Path]) -> N
         for line in csv.reader(io.StringIO(table(rows, "csv"), newline="")):
             assert len(line) == 24
             assert not any(re.match(r"[=+@\t\r\n]|-(?![\d.]+\Z)", cell) for cell in line), line
-        for text in (table(rows, "md"), model_card(Run(run), Run(run).subject(100))):
+        for text in (
+            table(rows, "md"),
+            model_card(RunDirectory(run), subject_of(RunDirectory(run), 100)),
+        ):
             assert not re.search(r"<[a-zA-Z/!]", text) and not CONTROL.search(text)
 
 

@@ -20,7 +20,8 @@ from shasam.commands.audit import audit
 from shasam.commands.report import report
 from shasam.errors import DataError, InputError, MemoryLimitError, ShasamWarning, SpecError
 from shasam.metrics import compare, evaluate
-from shasam.report.run import Run
+from shasam.report.runs import subject_of
+from shasam.runs.directory import RunDirectory
 
 
 @pytest.fixture
@@ -182,7 +183,7 @@ def test_a_runs_page_can_be_recomputed_by_one_command(one_run: Path, tmp_path: P
     out = tmp_path / "o.json"
     audit([one_run / "predictions.parquet"], strata="cell", min_group=0, json=out)
     found = json.loads(out.read_text(encoding="utf-8"))["audits"][0]
-    for name, e in Run(one_run).subject().estimates.items():
+    for name, e in subject_of(RunDirectory(one_run)).estimates.items():
         assert found["metrics"][name] == e.as_dict()
     assert found["attribute"] == "ethnicity"
 

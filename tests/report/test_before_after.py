@@ -11,7 +11,7 @@ from run_files import make_run
 
 from shasam.metrics import over_seeds
 from shasam.report import write_report
-from shasam.report.run import opened_runs
+from shasam.report.runs import opened_runs, subject_of
 
 
 def verdict_of(page: Path) -> str:
@@ -23,7 +23,7 @@ def test_two_methods_are_told_as_before_and_after(many_runs: list[Path], tmp_pat
     verdict = verdict_of(write_report(many_runs, tmp_path / "c.html"))
     for word, method in (("Before", "ce"), ("After", "shasam")):
         runs = [run for run in opened_runs(many_runs) if run.method == method]
-        subjects = [run.subject(200, 0) for run in runs]
+        subjects = [subject_of(run, 200, 0) for run in runs]
         gap, right = (
             f"{100 * over_seeds([s.estimates[key] for s in subjects]).mean:.1f}"
             for key in ("eo_mean", "accuracy")

@@ -21,15 +21,16 @@ from tests.report.run_files import make_run
 
 from shasam.errors import DataError, InputError
 from shasam.metrics import evaluate
-from shasam.report import Run, model_card, write_model_card, write_report
-from shasam.report.comparing import entry_of
+from shasam.report import model_card, write_model_card, write_report
+from shasam.report.runs import predictions_of, recorded_subject, subject_of
+from shasam.runs.directory import RunDirectory
 
 
 def test_the_verdict_says_how_accurate_how_unequal_and_how_sure(
     one_run: Path, tmp_path: Path
 ) -> None:
     text = write_report([one_run], tmp_path / "r.html").read_text(encoding="utf-8")
-    e = Run(one_run).subject().estimates
+    e = subject_of(RunDirectory(one_run)).estimates
     assert f"{100 * e['accuracy'].value:.1f} % are classified correctly" in text
     assert f"differs by {100 * e['eo_mean'].value:.1f} points on average" in text
     assert "what chance" in text
@@ -91,7 +92,7 @@ def test_a_sample_of_hostile_names_adds_nothing_to_the_page(tmp_path: Path) -> N
         run = hostile_run(tmp_path / f"h{i}", some)
         page = write_report([run], tmp_path / "h.html", draws=100)
         assert_nothing_added(parsed(page), plain, some)
-        card = model_card(Run(run), Run(run).subject(100))
+        card = model_card(RunDirectory(run), subject_of(RunDirectory(run), 100))
         assert "<script" not in card and "<img" not in card
 
 
@@ -111,16 +112,18 @@ def test_metrics_that_disagree_with_the_predictions_are_not_believed(tmp_path: P
     metrics = json.loads(path.read_text(encoding="utf-8"))
     metrics["test"]["eo_mean"]["value"] = 0.77777
     path.write_text(json.dumps(metrics), encoding="utf-8")
-    believed = [entry_of(Run(r), 200, 0).estimates["eo_mean"].value for r in runs]
-    assert believed == [Run(r).subject(200).estimates["eo_mean"].value for r in runs]
+    for run in map(RunDirectory, runs):
+        believed = recorded_subject(run, 200).estimates["eo_mean"].value
+        assert believed == subject_of(run, 200).estimates["eo_mean"].value
 
 
 def test_the_numbers_of_a_run_come_from_its_predictions(one_run: Path) -> None:
-    p = Run(one_run).predicted
-    g = p.groupings[0]
-    again = evaluate(p.t, p.p, g.s, p.scores_NC, classes=p.classes, groups=g.names)
-    assert Run(one_run).subject().estimates == again
-    assert g.attribute == "ethnicity" and p.classes == ("female", "male")
+    p = predictions_of(RunDirectory(one_run))
+    again = evaluate(
+        p.target, p.prediction, p.sensitive, p.scores, classes=p.classes, groups=p.groups
+    )
+    assert subject_of(RunDirectory(one_run)).estimates == again
+    assert p.attribute == "ethnicity" and p.classes == ("female", "male")
 
 
 def test_folders_that_are_no_runs_are_refused_with_advice(tmp_path: Path) -> None:

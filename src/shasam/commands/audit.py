@@ -11,8 +11,7 @@ from shasam.errors import SpecError
 
 if TYPE_CHECKING:
     from shasam.report.columns import Columns
-    from shasam.report.paired import Drawn
-    from shasam.report.subject import Subject
+    from shasam.report.subject import Drawn, Subject
 
 
 def audit(
@@ -97,8 +96,9 @@ def audit(
     from shasam.report.auditing import limits_of, write_json
     from shasam.report.checks import add_summary, write_junit
     from shasam.report.columns import Columns
-    from shasam.report.paired import Drawn, pairings
+    from shasam.report.paired import pairings
     from shasam.report.printed import print_pairing, print_subject
+    from shasam.report.subject import Drawn
 
     limits = limits_of(fail_over or [])
     if junit is not None and not limits:

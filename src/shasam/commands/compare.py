@@ -124,7 +124,7 @@ def compare(
     wide = Screen(width=max(console.width, 132))  # a number that is cut off is worse than a wrap
     wide.print(quality)
     wide.print(cost)
-    if settings := computed_with([RunDirectory(path).json("provenance.json") for path in done]):
+    if settings := computed_with([RunDirectory(path).provenance() for path in done]):
         console.print(settings)
     text = page.with_suffix(".md")
     write_atomic(text, as_markdown(rows))

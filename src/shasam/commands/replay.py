@@ -44,12 +44,13 @@ def replay(
     import tempfile
 
     from shasam.output.terminal import say
-    from shasam.pipeline.replay import difference, open_record, says, told, train_again
+    from shasam.pipeline.replay import difference, open_record, says, train_again
+    from shasam.runs.directory import RunDirectory
     from shasam.runs.reproducible import REPRODUCIBLE, THREADS, restart_with
 
     with tempfile.TemporaryDirectory(prefix="shasam-replay-") as scratch:
         folder = open_record(record, Path(scratch))
-        known = told(folder, "provenance.json")
+        known = RunDirectory(folder).provenance()
         variables = dict(REPRODUCIBLE) if reproducible else _variables(known)
         count = threads or (None if reproducible else known.get("threads"))
         if count is not None:

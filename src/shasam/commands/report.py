@@ -40,7 +40,7 @@ def report(
     from shasam.files import check_writable, write_atomic
     from shasam.output.terminal import emit, say
     from shasam.report import rows_of, table, write_model_card, write_report
-    from shasam.report.run import found_runs
+    from shasam.report.runs import found_runs
     from shasam.report.tables import DEFAULT
 
     check_writable(out)

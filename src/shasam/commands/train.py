@@ -131,7 +131,7 @@ def train(
 
     from shasam.runs.summary import print_summary
 
-    if reproducible and not run.json("provenance.json").get("reproducible"):
+    if reproducible and not run.provenance().get("reproducible"):
         why = "it was done before without --reproducible, or this processor has no AVX2"
         console.print(f"{run.path} was not computed with AVX2 and one thread: {why}")
 
@@ -162,7 +162,7 @@ def write_page(path: Path) -> None:
 
     page = path / "report.html"
     try:
-        write_report([path], page)
+        write_report([path], page, recorded=True)  # its metrics were computed a moment ago
     except ShasamError as error:
         say(f"no page was written: {error}")
         return

@@ -22,8 +22,9 @@ from shasam.metrics.catalogue import label_of
 from shasam.pipeline.load import Model
 from shasam.pipeline.saved import CONFIG, WEIGHTS
 from shasam.report.cards import model_card
-from shasam.report.run import Run
+from shasam.report.runs import subject_of
 from shasam.report.subject import Subject
+from shasam.runs.directory import RunDirectory
 
 _TASKS = {"images": "image-classification", "vectors": "tabular-classification"}
 
@@ -41,8 +42,8 @@ def write_hub(model: Model, run: Path, out: Path) -> None:
     tensors = {k: v.cpu().contiguous() for k, v in model.method.state_dict().items()}
     weights = save(tensors, metadata={"format": "pt"})
     body = description(model, hashlib.sha256(weights).hexdigest())
-    opened = Run(run)
-    subject = opened.subject()
+    opened = RunDirectory.evaluated(run)
+    subject = subject_of(opened)
     write_atomic(out / WEIGHTS, weights, within=out)
     write_atomic(out / CONFIG, json.dumps(body, indent=1) + "\n", within=out)
     head = yaml.safe_dump(_metadata(model, opened, subject), sort_keys=False, allow_unicode=True)
@@ -50,7 +51,7 @@ def write_hub(model: Model, run: Path, out: Path) -> None:
     write_atomic(out / "README.md", f"---\n{head}---\n\n{card}", within=out)
 
 
-def _metadata(model: Model, run: Run, subject: Subject) -> dict[str, Any]:
+def _metadata(model: Model, run: RunDirectory, subject: Subject) -> dict[str, Any]:
     """The YAML head of a model card: https://huggingface.co/docs/hub/model-cards."""
     task = _TASKS.get(model.method.encoder.inputs, "image-classification")
     dataset = {

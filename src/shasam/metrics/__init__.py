@@ -9,7 +9,7 @@ from shasam.metrics.confusion import Against, GroupRate, against, by_group
 from shasam.metrics.continuous import ByGroup, evaluate_regression, evaluate_scores
 from shasam.metrics.counts import Counts
 from shasam.metrics.estimate import Estimate, as_json
-from shasam.metrics.evaluation import evaluate, evaluate_counts, values
+from shasam.metrics.evaluation import evaluate, evaluate_counts, names_of, values
 from shasam.metrics.labels import intersect
 from shasam.metrics.periods import Period, over_time
 from shasam.metrics.rates import Rate, cell_rates, group_rates, wilson
@@ -48,6 +48,7 @@ __all__ = [
     "holm",
     "intersect",
     "metrics",
+    "names_of",
     "over_seeds",
     "over_time",
     "register",

@@ -93,6 +93,17 @@ def chosen(names: Sequence[str] | None) -> list[Metric]:
     return list(known) if list(names) == ["all"] else [catalogue.named(name) for name in names]
 
 
+def names_of(groups: Sequence[str], *, scores: bool) -> list[str]:
+    """The names of what ``evaluate`` gives without ``metrics``, for these groups."""
+    out = [m.name for m in chosen(None) if not isinstance(m.value, OfScores | OfScoresByGroup)]
+    for metric in chosen(None) if scores else ():
+        if isinstance(metric.value, OfScoresByGroup):
+            out += [f"{metric.name}_{group}" for group in groups]
+        elif isinstance(metric.value, OfScores):
+            out.append(metric.name)
+    return out
+
+
 def values(
     counts: Counts, names: Sequence[str] | None = None, *, positive: int | None = None
 ) -> dict[str, float]:

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from shasam.documents import read_json
 from shasam.errors import DataError, InputError
+from shasam.runs.directory import RunDirectory
 from shasam.runs.machine import SETTINGS
 from shasam.runs.records import RECORDS, unpack
 from shasam.runs.reproducible import REPRODUCIBLE
@@ -60,16 +60,10 @@ def open_record(path: Path, scratch: Path) -> Path:
     )
 
 
-def told(record: Path, name: str) -> dict[str, Any]:
-    """A JSON file of a record; {} where there is none, as in records of early versions."""
-    return read_json(record / name, within=record) if (record / name).is_file() else {}
-
-
 def train_again(record: Path, root: Path | None, out: Path, device: str, quiet: bool) -> Path:
     """Train the specification of a record, on the same data; returns the new run directory."""
     from shasam.data import open_data
     from shasam.pipeline.execute import execute
-    from shasam.runs.directory import RunDirectory
     from shasam.training.runtime import Runtime
 
     spec = RunDirectory(record).spec()
@@ -77,7 +71,7 @@ def train_again(record: Path, root: Path | None, out: Path, device: str, quiet: 
     changes: dict[str, Any] = {"store": None} if root is None else {"store": None, "root": root}
     spec = spec.model_copy(update={"data": spec.data.model_copy(update=changes)})
     data = open_data(spec.data)
-    wanted = told(record, "provenance.json").get("manifest_sha256")
+    wanted = RunDirectory(record).provenance().get("manifest_sha256")
     if wanted is not None and wanted != data.manifest.sha256:
         raise DataError(
             f"the data is not what {record.name} was trained on: its manifest was {wanted[:12]} "
@@ -101,13 +95,14 @@ def difference(record: Path, replayed: Path) -> Difference:
     if scores.shape != before.scores.shape:
         raise DataError(f"{record} has other classes than its replay")
     gap = np.abs(scores.astype(np.float64) - before.scores.astype(np.float64))
+    old, new = RunDirectory(record), RunDirectory(replayed)
     return Difference(
         images=len(rows),
         scores=int((gap > 0).any(1).sum()),
         largest=float(gap.max(initial=0.0)),
         decisions=int((after.prediction[rows] != before.prediction).sum()),
-        metrics=_metrics(told(record, "metrics.json"), told(replayed, "metrics.json")),
-        settings=_settings(told(record, "provenance.json"), told(replayed, "provenance.json")),
+        metrics=_metrics(old.metrics(), new.metrics()),
+        settings=_settings(old.provenance(), new.provenance()),
     )
 
 

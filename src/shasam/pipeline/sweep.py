@@ -176,7 +176,7 @@ def _start(
 
 def _other(run: RunDirectory, reproducible: bool) -> str:
     """A word about a run that is done, but not in the way that is asked for."""
-    if reproducible and not run.json("provenance.json").get("reproducible"):
+    if reproducible and not run.provenance().get("reproducible"):
         return "(not computed with --reproducible; delete it to train it again)"
     return ""
 

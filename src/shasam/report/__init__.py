@@ -11,12 +11,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from shasam.report.cards import model_card, write_model_card
     from shasam.report.page import write_audit, write_audit_figures, write_report
-    from shasam.report.run import Run
     from shasam.report.subject import Subject
     from shasam.report.tables import rows_of, table
 
 _HOME = {
-    "Run": "run",
     "Subject": "subject",
     "model_card": "cards",
     "rows_of": "tables",
@@ -27,7 +25,6 @@ _HOME = {
     "write_report": "page",
 }
 __all__ = [
-    "Run",
     "Subject",
     "model_card",
     "rows_of",

@@ -13,10 +13,10 @@ from shasam.files import write_atomic
 from shasam.metrics import adjusted, as_json, catalogue
 from shasam.metrics.memory import affordable_draws
 from shasam.output.terminal import complain
-from shasam.report.paired import Drawn, Pairing
-from shasam.report.predictions import Grouping, Predicted
-from shasam.report.subject import Subject
+from shasam.report.paired import Pairing
+from shasam.report.subject import Drawn, Subject
 from shasam.report.words import verdict
+from shasam.types import Predictions
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ def limits_of(texts: Sequence[str]) -> list[Limit]:
 
 
 def subjects_of(
-    predicted: Predicted,
+    tables: Sequence[Predictions],
     drawn: Drawn,
     *,
     tell: Callable[[str], None] = complain,
@@ -79,17 +79,16 @@ def subjects_of(
     """One subject for each sensitive attribute, and for their intersection.
 
     Where memory is short, fewer draws are taken; an intersection of too many groups for any is
-    left out. Both are said aloud. Claims about gaps allow for the number of attributes (Holm's
+    left out. ``tell`` reports both. Claims about gaps allow for the number of attributes (Holm's
     adjustment).
     """
     out: list[Subject] = []
-    for number, g in enumerate(predicted.groupings):
-        progress(number, len(predicted.groupings))
-        what = f"{predicted.name}, by {g.attribute}"
-        classes, groups = len(predicted.classes), len(g.names)
-        scored = predicted.scores_NC is not None
+    for number, rows in enumerate(tables):
+        progress(number, len(tables))
+        what = f"{rows.name}, by {rows.attribute}"
+        classes, groups = len(rows.classes), len(rows.groups)
         try:
-            affordable = affordable_draws(classes, groups, drawn.draws, scores=scored)
+            affordable = affordable_draws(classes, groups, drawn.draws, scores=rows.scored)
         except MemoryLimitError as error:
             if not out:
                 raise
@@ -100,27 +99,9 @@ def subjects_of(
                 f"{what}: {affordable:,} draws instead of {drawn.draws:,}, because {classes:,} "
                 f"classes and {groups:,} groups need a lot of memory"
             )
-        out.append(_subject(predicted, g, replace(drawn, draws=affordable)))
+        out.append(Subject.of(rows, replace(drawn, draws=affordable), unit="rows"))
     claims = adjusted([s.claim for s in out])
     return [replace(s, claim=c) for s, c in zip(out, claims, strict=True)]
-
-
-def _subject(predicted: Predicted, g: Grouping, drawn: Drawn) -> Subject:
-    return Subject.of(
-        predicted.name,
-        g.attribute,
-        predicted.t,
-        predicted.p,
-        g.s,
-        predicted.scores_NC,
-        predicted.classes,
-        g.names,
-        positive=predicted.positive,
-        ids=predicted.ids,
-        unit="rows",
-        repeats=predicted.repeats,
-        **asdict(drawn),
-    )
 
 
 def as_document(
@@ -134,7 +115,7 @@ def as_document(
                 "model": s.name,
                 "attribute": s.attribute,
                 "rows": s.counts.total,
-                "draws": s.draws,
+                "draws": s.drawn.draws,
                 "classes": list(s.counts.classes),
                 "groups": list(s.counts.groups),
                 "not_compared": list(s.small),

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 from markupsafe import Markup
 
-from shasam.metrics import Counts, over_seeds
+from shasam.metrics import over_seeds
 from shasam.metrics.counts import recalls
+from shasam.report.subject import Subject
 from shasam.report.svg import COLOURS, line, marker, picture, text
 from shasam.report.words import joined, percent
-
-if TYPE_CHECKING:
-    from shasam.report.comparing import Entry
 
 MOST_METHODS, MOST_CLASSES = 4, 6  # more rows than this are a table, not a picture
 
 
-def before_after(baseline: str, by_method: Mapping[str, Sequence[Entry]]) -> list[str]:
+def before_after(baseline: str, by_method: Mapping[str, Sequence[Subject]]) -> list[str]:
     """Sentences where one method stands beside its baseline; none where there are more."""
     if len(by_method) != 2 or baseline not in by_method:
         return []
@@ -32,7 +29,7 @@ def before_after(baseline: str, by_method: Mapping[str, Sequence[Entry]]) -> lis
             if not math.isfinite(mean):
                 return []
             shown.append(percent(mean))
-    groups = joined(by_method[baseline][0].groups)
+    groups = joined(by_method[baseline][0].counts.groups)
     plain = f"cross-entropy ({baseline})" if baseline.startswith("ce") else baseline
     return [
         f"Before, with {plain}: a gap of {shown[0]} points between {groups}, and {shown[1]} % "
@@ -43,14 +40,15 @@ def before_after(baseline: str, by_method: Mapping[str, Sequence[Entry]]) -> lis
     ]
 
 
-def gaps(by_method: Mapping[str, Sequence[Entry]]) -> Markup:
+def gaps(by_method: Mapping[str, Sequence[Subject]]) -> Markup:
     """For each class and method the accuracy in every group, joined by a line as long as the gap.
 
     Nothing where there is one method alone, or too many rows for a picture.
     """
-    first = next(iter(by_method.values()))[0]
+    first = next(iter(by_method.values()))[0].counts
     names = (first.classes, first.groups)
-    alike = all((e.classes, e.groups) == names for es in by_method.values() for e in es)
+    others = (e.counts for members in by_method.values() for e in members)
+    alike = all((counts.classes, counts.groups) == names for counts in others)
     if not (alike and 2 <= len(by_method) <= MOST_METHODS and len(first.classes) <= MOST_CLASSES):
         return Markup("")
     rates = {method: _recalls(entries) for method, entries in by_method.items()}
@@ -80,12 +78,6 @@ def gaps(by_method: Mapping[str, Sequence[Entry]]) -> Markup:
     return picture(right + 76, y + 6, body, f"Gaps between the groups. {'; '.join(told)}.")
 
 
-def _recalls(entries: Sequence[Entry]) -> np.ndarray:
+def _recalls(entries: Sequence[Subject]) -> np.ndarray:
     """Accuracy of each (class, group) cell, its mean where there are several seeds."""
-    return np.mean(
-        [
-            recalls(Counts.from_codes(e.label, e.prediction, e.group, e.classes, e.groups).n_CPG)
-            for e in entries
-        ],
-        axis=0,
-    )
+    return np.mean([recalls(e.counts.n_CPG) for e in entries], axis=0)

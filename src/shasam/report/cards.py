@@ -7,17 +7,18 @@ from pathlib import Path
 from shasam.files import write_atomic
 from shasam.metrics.catalogue import label_of
 from shasam.output.markdown import code, inline, table
-from shasam.report.run import Run, finite
+from shasam.report.runs import finite, subject_of
 from shasam.report.subject import Subject
 from shasam.report.words import count, interval, percent, verdict
+from shasam.runs.directory import RunDirectory
 
 
-def model_card(run: Run, subject: Subject | None = None, place: str = "FOLDER") -> str:
-    """The card as Markdown, every number recomputed from the predictions.
+def model_card(run: RunDirectory, subject: Subject | None = None, place: str = "FOLDER") -> str:
+    """The card as Markdown, every number computed from the predictions.
 
     ``place`` is what the card calls the place that the model is loaded from.
     """
-    subject = subject or run.subject()
+    subject = subject or subject_of(run)
     lines = [
         f"# Model card: {inline(run.name)}",
         "",
@@ -30,7 +31,7 @@ def model_card(run: Run, subject: Subject | None = None, place: str = "FOLDER") 
         f"- Classes: {inline(', '.join(subject.counts.classes))}",
         f"- Groups ({inline(subject.attribute)}): {inline(', '.join(subject.counts.groups))}",
     ]
-    parameters = finite(run.provenance.get("parameters"))
+    parameters = finite(run.provenance().get("parameters"))
     if parameters:
         lines.append(f"- Parameters: {count(int(parameters))}")
     lines += [
@@ -104,7 +105,7 @@ def _metrics(subject: Subject) -> list[list[str]]:
 
 def write_model_card(run: Path, out: Path | None = None) -> Path:
     """Write the card of a run directory, by default into it."""
-    opened = Run(Path(run))
+    opened = RunDirectory.evaluated(run)
     out = Path(out) if out is not None else opened.path / "MODEL_CARD.md"
     write_atomic(out, model_card(opened))
     return out

@@ -4,67 +4,43 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from shasam.metrics import (
-    Counts,
     Estimate,
     Spread,
     catalogue,
     compare_seeds,
-    evaluate_counts,
     over_seeds,
-    values,
 )
 from shasam.report import figures
 from shasam.report.before_after import before_after, gaps
 from shasam.report.figures import Point
-from shasam.report.paired import Drawn, Entry, Pairing, audited, baseline_of, is_plain, pairing
+from shasam.report.paired import Pairing, baseline_of, is_plain, pairing
 from shasam.report.published import Published, published
-from shasam.report.run import Run
-from shasam.report.subject import Subject
+from shasam.report.runs import recorded_subject
+from shasam.report.subject import OF_RUNS, Drawn, Subject
 from shasam.report.words import comparison_line, interval, joined, percent
+from shasam.runs.directory import RunDirectory
 
 _COLUMNS = catalogue.SHOWN["run"]
 _HEADLINE = catalogue.SHOWN["headline"]
 
 
-def entry_of(run: Run, draws: int, seed: int, subject: Subject | None = None) -> Entry:
-    """A run's numbers: those of ``metrics.json`` where they agree with its predictions."""
-    p = run.predicted
-    g = p.groupings[0]
-    counts = Counts.from_codes(p.t, p.p, g.s, p.classes, g.names)
-    estimates = dict(subject.estimates) if subject is not None else _recorded(run, counts)
-    if estimates is None:
-        estimates = evaluate_counts(counts, positive=p.positive, draws=draws, seed=seed)
-    return Entry(
-        run.name,
-        run.method,
-        run.seed,
-        estimates,
-        p.t,
-        p.p,
-        g.s,
-        p.classes,
-        g.names,
-        p.ids,
-        rows=counts.total,
-    )
-
-
 def settings_of(
-    runs: Sequence[Run], known: Mapping[Path, Subject], *, draws: int, seed: int
+    runs: Sequence[RunDirectory], known: Mapping[Path, Subject], *, draws: int, seed: int
 ) -> list[dict[str, Any]]:
     """The blocks of a page: runs that were asked the same, with the paper's numbers beside."""
-    blocks: dict[str, list[Run]] = {}
+    blocks: dict[str, list[RunDirectory]] = {}
     for run in runs:
         blocks.setdefault(run.setting, []).append(run)
     out = []
     for i, (name, members) in enumerate(blocks.items()):
-        entries = [entry_of(r, draws, seed, known.get(r.path)) for r in members]
+        entries = [known.get(r.path) or recorded_subject(r, draws, seed) for r in members]
         printed = published(members[0].protocol)
-        against = _against(entries, Drawn(draws, seed, strata="cell", min_group=0))
+        against = _against(entries, replace(OF_RUNS, draws=draws, seed=seed))
         out.append(_setting(f"setting-{i}", name, entries, printed, "images", against))
     return out
 
@@ -73,10 +49,10 @@ def audit_settings(
     subjects: Sequence[Sequence[Subject]], pairs: Sequence[Pairing]
 ) -> list[dict[str, Any]]:
     """The blocks of an audit: one for each sensitive attribute, the files side by side."""
-    blocks: dict[str, list[Entry]] = {}
+    blocks: dict[str, list[Subject]] = {}
     for of_file in subjects:
         for s in of_file:
-            blocks.setdefault(s.attribute, []).append(audited(s))
+            blocks.setdefault(s.attribute, []).append(s)
     out = []
     for i, (name, entries) in enumerate(blocks.items()):
         own = [p for p in pairs if p.attribute == name]
@@ -85,25 +61,10 @@ def audit_settings(
     return out
 
 
-def _recorded(run: Run, counts: Counts) -> dict[str, Estimate] | None:
-    found = run.metrics.get("test")
-    if not isinstance(found, dict) or not set(_HEADLINE) <= set(found):
-        return None
-    if not all(isinstance(found[k], dict) for k in found):
-        return None
-    estimates = {str(k): Estimate.from_dict(v) for k, v in found.items()}
-    for name, value in values(counts, catalogue.SHOWN["paper"]).items():
-        found_here = estimates.get(name, Estimate.undefined("not recorded")).value
-        same = abs(found_here - value) < 1e-9 or (math.isnan(found_here) and math.isnan(value))
-        if not same:
-            return None  # the file says something else than the predictions: believe those
-    return estimates
-
-
 def _setting(
     key: str,
     name: str,
-    entries: Sequence[Entry],
+    entries: Sequence[Subject],
     printed: Sequence[Published],
     unit: str,
     compared: tuple[str, list[str]],
@@ -176,12 +137,12 @@ def _setting(
         ],
         "verdict": [*told, *against[:3]] if told else _verdict(name, by_method, against),
         "gaps": gaps(by_method),
-        "groups": entries[0].groups,
+        "groups": entries[0].counts.groups,
     }
 
 
-def _caption(entries: Sequence[Entry], unit: str) -> str:
-    n = {e.rows for e in entries}
+def _caption(entries: Sequence[Subject], unit: str) -> str:
+    n = {e.counts.total for e in entries}
     size = f"{min(n):,}" if len(n) == 1 else f"{min(n):,} to {max(n):,}"
     return f"{size} test {unit}; small: interval, or the standard deviation over seeds"
 
@@ -196,7 +157,7 @@ def _cell(e: Estimate, spread: Spread, many: bool) -> dict[str, str]:
     return {"value": percent(e.value), "ci": f"{percent(e.low)} – {percent(e.high)}"}
 
 
-def _triple(e: Entry, name: str) -> tuple[float, float, float]:
+def _triple(e: Subject, name: str) -> tuple[float, float, float]:
     x = e.estimates[name]
     return x.value, x.low, x.high
 
@@ -214,9 +175,9 @@ def _letters(name: str) -> str:
     return "".join(c for c in name.lower().replace("+", "plus") if c.isalnum())
 
 
-def _against(entries: Sequence[Entry], drawn: Drawn) -> tuple[str, list[str]]:
+def _against(entries: Sequence[Subject], drawn: Drawn) -> tuple[str, list[str]]:
     """Each method against cross-entropy (or the first), on the same images."""
-    by_method: dict[str, list[Entry]] = {}
+    by_method: dict[str, list[Subject]] = {}
     for entry in entries:
         by_method.setdefault(entry.method, []).append(entry)
     if len(by_method) < 2:
@@ -229,7 +190,7 @@ def _against(entries: Sequence[Entry], drawn: Drawn) -> tuple[str, list[str]]:
     ]
 
 
-def _paired(a: str, of_a: list[Entry], b: str, of_b: list[Entry], drawn: Drawn) -> str:
+def _paired(a: str, of_a: list[Subject], b: str, of_b: list[Subject], drawn: Drawn) -> str:
     """Over seeds where there are three in common, else over the rows of one run each."""
     seeds_b = {e.seed: e for e in of_b}
     pairs = [(e, seeds_b[e.seed]) for e in of_a if e.seed in seeds_b]
@@ -247,7 +208,7 @@ def _paired(a: str, of_a: list[Entry], b: str, of_b: list[Entry], drawn: Drawn) 
     return made.line
 
 
-def _verdict(name: str, by_method: dict[str, list[Entry]], against: list[str]) -> list[str]:
+def _verdict(name: str, by_method: dict[str, list[Subject]], against: list[str]) -> list[str]:
     means = {
         m: tuple(over_seeds([e.estimates[k] for e in es]).mean for k in ("accuracy", "eo_mean"))
         for m, es in by_method.items()
@@ -277,6 +238,3 @@ def _verdict(name: str, by_method: dict[str, list[Entry]], against: list[str]) -
         f"points, with an accuracy of {percent(usable[fair][0])} %).",
         *against[:3],
     ]
-
-
-__all__ = ["Entry", "audit_settings", "entry_of", "settings_of"]

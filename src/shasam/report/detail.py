@@ -13,9 +13,10 @@ import yaml
 from shasam.metrics import catalogue
 from shasam.report import figures
 from shasam.report.representation import representation
-from shasam.report.run import Run, finite
+from shasam.report.runs import finite
 from shasam.report.subject import Subject
 from shasam.report.words import count, percent, verdict
+from shasam.runs.directory import RunDirectory
 
 _IMAGE = re.compile(r"data:image/(png|jpeg|webp);base64,[A-Za-z0-9+/]+={0,2}\Z")
 _SETS = (
@@ -44,7 +45,13 @@ class Budget:
 
 
 def detail(
-    subject: Subject, run: Run | None, key: str, budget: Budget, *, brief: bool, dots: int = 2000
+    subject: Subject,
+    run: RunDirectory | None,
+    key: str,
+    budget: Budget,
+    *,
+    brief: bool,
+    dots: int = 2000,
 ) -> dict[str, Any]:
     """The variables of the template for one model."""
     classes, groups = subject.counts.classes, subject.counts.groups
@@ -85,10 +92,11 @@ def detail(
         return out
     out["curves"] = _curves(run)
     out["maps"], out["map_says"] = _maps(run, subject, dots)
-    out["probe"] = representation(run.metrics)
+    out["probe"] = representation(run.metrics())
     out["mining"] = _mining(run, subject, budget)
     out["facts"] = _facts(run)
-    out["spec"] = yaml.safe_dump(run.spec, sort_keys=False, allow_unicode=True) if run.spec else ""
+    spec = run.settings
+    out["spec"] = yaml.safe_dump(spec, sort_keys=False, allow_unicode=True) if spec else ""
     return out
 
 
@@ -130,8 +138,8 @@ def _confusion(subject: Subject) -> list[dict[str, Any]]:
     return out
 
 
-def _curves(run: Run) -> list[dict[str, Any]]:
-    epochs = run.epochs()
+def _curves(run: RunDirectory) -> list[dict[str, Any]]:
+    epochs = [e for e in run.log() if e["event"] == "epoch"]
     stages = list(dict.fromkeys(str(e.get("stage", "training")) for e in epochs))
 
     def series(read: Any, wanted: list[str]) -> list[tuple[str, list[float], list[float]]]:
@@ -200,8 +208,8 @@ def _curves(run: Run) -> list[dict[str, Any]]:
     return out
 
 
-def _maps(run: Run, subject: Subject, dots: int) -> tuple[list[dict[str, Any]], str]:
-    found = run.embedding
+def _maps(run: RunDirectory, subject: Subject, dots: int) -> tuple[list[dict[str, Any]], str]:
+    found = run.embedding()
     if found is None:
         return [], ""
     every = max(1, -(-len(found["x"]) // dots))
@@ -221,14 +229,15 @@ def _maps(run: Run, subject: Subject, dots: int) -> tuple[list[dict[str, Any]], 
     return maps, says
 
 
-def _mining(run: Run, subject: Subject, budget: Budget) -> dict[str, Any] | None:
-    if not run.mining:
+def _mining(run: RunDirectory, subject: Subject, budget: Budget) -> dict[str, Any] | None:
+    mining = run.mining()
+    if not mining:
         return None
     classes, groups = subject.counts.classes, subject.counts.groups
     # the step that the page opens with, the last one, takes its pictures from the budget first
-    places = sorted(range(len(run.mining)), key=lambda i: -_integer(run.mining[i].get("step")))
-    shown = {i: _iteration(run.mining[i], classes, groups, budget) for i in places}
-    iterations = [shown[i][0] for i in range(len(run.mining))]
+    places = sorted(range(len(mining)), key=lambda i: -_integer(mining[i].get("step")))
+    shown = {i: _iteration(mining[i], classes, groups, budget) for i in places}
+    iterations = [shown[i][0] for i in range(len(mining))]
     dropped = sum(lost for _, lost in shown.values())
     left_out = (
         f"{count(dropped)} thumbnails were left out to keep the page small." if dropped else ""
@@ -301,9 +310,9 @@ def _integer(value: Any) -> int:
     return value if isinstance(value, int) and not isinstance(value, bool) else -1
 
 
-def _facts(run: Run) -> list[dict[str, str]]:
+def _facts(run: RunDirectory) -> list[dict[str, str]]:
     """What two runs of one specification have in common; times and commands stay in their file."""
-    p = run.provenance
+    p = run.provenance()
     rows: list[tuple[str, Any]] = [
         ("Run", run.path.name),
         ("Method", run.method),
@@ -322,7 +331,7 @@ def _facts(run: Run) -> list[dict[str, str]]:
     versions = p.get("versions")
     if isinstance(versions, dict):
         rows.append(("Versions", ", ".join(f"{k} {v}" for k, v in versions.items())))
-    warnings = [e for e in run.log if e.get("event") in ("collapse", "warning")]
+    warnings = [e for e in run.log() if e.get("event") in ("collapse", "warning")]
     for e in warnings[:5]:
         rows.append((str(e["event"]).capitalize(), e.get("message") or e.get("text") or _rest(e)))
     if p:

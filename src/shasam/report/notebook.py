@@ -20,9 +20,8 @@ from shasam.errors import InputError, LimitError, ShasamError, ShasamWarning
 from shasam.metrics import by_group
 from shasam.report.auditing import as_document, limits_of, subjects_of
 from shasam.report.columns import Columns, Missing
-from shasam.report.paired import Drawn
 from shasam.report.predictions import read_predictions
-from shasam.report.subject import Subject
+from shasam.report.subject import Drawn, Subject
 from shasam.report.words import verdict
 from shasam.tables.memory_table import MemoryTable
 
@@ -123,7 +122,7 @@ class Audit:
         """
         rows = []
         for s in self.subjects:
-            own = by_group(s.counts, positive=s.positive, level=s.level)
+            own = by_group(s.counts, positive=s.positive, level=s.drawn.level)
             accuracy = {r.group: r.estimate for r in s.groups if r.kind == "accuracy"}
             for g, group in enumerate(s.counts.groups):
                 rates = {"accuracy": accuracy[group], **{k: v[g] for k, v in own.items()}}

@@ -21,10 +21,11 @@ from shasam.report import figures
 from shasam.report.comparing import audit_settings, settings_of
 from shasam.report.detail import Budget, detail, tiles
 from shasam.report.paired import Pairing
-from shasam.report.run import Run, opened_runs
+from shasam.report.runs import opened_runs, recorded_subject, subject_of
 from shasam.report.subject import Subject
 from shasam.report.svg import COLOURS, marker
 from shasam.report.words import count, joined, percent, verdict
+from shasam.runs.directory import RunDirectory
 
 THUMB_BYTES = 1_700_000
 MOST_DETAILS = 12
@@ -37,12 +38,12 @@ _KEPT = {
 
 def _note(subject: Subject) -> str:
     return (
-        f"Values are recomputed from predictions. Intervals of averages are percentiles of "
-        f"{count(subject.draws)} Bayesian bootstrap draws from the counts, "
-        f"{_KEPT[subject.strata]}; those of gaps come from inverting a test, so that a gap of 0 "
-        "can be inside, and start at 0 where shuffling the groups within each class gives as large "
-        "a gap in more than one of twenty cases; those of single rates are Wilson's. An undefined "
-        "number says why and is never 0."
+        "Values are computed from predictions. "
+        f"Intervals of averages are percentiles of {count(subject.drawn.draws)} Bayesian bootstrap "
+        f"draws from the counts, {_KEPT[subject.drawn.strata]}; those of gaps come from inverting "
+        "a test, so that a gap of 0 can be inside, and start at 0 where shuffling the groups "
+        "within each class gives as large a gap in more than one of twenty cases; those of single "
+        "rates are Wilson's. An undefined number says why and is never 0."
     )
 
 
@@ -53,15 +54,23 @@ def write_report(
     figures_dir: Path | None = None,
     draws: int = 2000,
     seed: int = 0,
+    recorded: bool = False,
 ) -> Path:
-    """Build the page of one run or a comparison of many from their files; returns ``out``."""
+    """Build the page of one run or a comparison of many from their files; returns ``out``.
+
+    Numbers are computed from the predictions. ``recorded`` takes those of ``metrics.json`` where
+    they agree with the predictions: for who has just written them.
+    """
     if not runs:
         raise InputError("a report needs at least one run directory")
     opened = opened_runs([Path(path) for path in runs])
     out = Path(out)
     single = len(opened) == 1
     chosen = opened if single else _representatives(opened)
-    subjects = [run.subject(draws, seed) for run in chosen]
+    if recorded:
+        subjects = [recorded_subject(run, draws, seed, complete=True) for run in chosen]
+    else:
+        subjects = [subject_of(run, draws, seed) for run in chosen]
     known = {run.path: s for run, s in zip(chosen, subjects, strict=True)}
     settings = settings_of(opened, known, draws=draws, seed=seed)
     if single:  # a plane with one point tells nothing
@@ -98,7 +107,7 @@ def write_report(
         "details_title": "Each method, closer",
         "details_left_out": f"{left} more methods are in the tables above." if left > 0 else "",
         "missing": _missing(opened),
-        "level": f"{100 * subjects[0].level:g}",
+        "level": f"{100 * subjects[0].drawn.level:g}",
         "method_note": _note(subjects[0]),
         "recompute": "\n".join(
             f"shasam audit {_shown(r.path, out)}/predictions.parquet --strata cell --min-group 0"
@@ -147,7 +156,7 @@ def audit_page(
         "details_title": "Each attribute, closer" if len(names) == 1 else "Each model, closer",
         "details_left_out": f"{left} more are in the tables above." if left > 0 else "",
         "missing": [],
-        "level": f"{100 * first.level:g}",
+        "level": f"{100 * first.drawn.level:g}",
         "method_note": _note(first),
         "recompute": command,
     }
@@ -228,9 +237,9 @@ def _hash(text: str) -> str:
     return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
 
 
-def _representatives(runs: Sequence[Run]) -> list[Run]:
+def _representatives(runs: Sequence[RunDirectory]) -> list[RunDirectory]:
     """The first run of each method, at most twelve."""
-    first: dict[tuple[str, str], Run] = {}
+    first: dict[tuple[str, str], RunDirectory] = {}
     for run in runs:
         first.setdefault((run.setting, run.method), run)
     return list(first.values())[:MOST_DETAILS]
@@ -248,7 +257,7 @@ def _shown(path: Path, out: Path) -> str:
         return path.name
 
 
-def _missing(runs: Sequence[Run]) -> list[str]:
+def _missing(runs: Sequence[RunDirectory]) -> list[str]:
     if len(runs) > 1:
         return []
     run, lines = runs[0], []

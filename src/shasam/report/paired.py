@@ -9,40 +9,12 @@ from typing import Any
 import numpy as np
 
 from shasam.errors import InputError, MemoryLimitError
-from shasam.metrics import Comparison, Estimate, compare
-from shasam.report.subject import Subject
+from shasam.metrics import Comparison, compare
+from shasam.report.subject import Drawn, Subject
 from shasam.report.words import comparison_line
+from shasam.types import Predictions
 
 BASELINE = "ce"
-
-
-@dataclass(frozen=True)
-class Entry:
-    """One run or one audited file in a setting."""
-
-    name: str
-    method: str
-    seed: int | None
-    estimates: dict[str, Estimate]
-    label: np.ndarray
-    prediction: np.ndarray
-    group: np.ndarray
-    classes: tuple[str, ...]
-    groups: tuple[str, ...]
-    ids: np.ndarray | None
-    positive: int | None = None
-    rows: int = 0  # of the test set
-
-
-@dataclass(frozen=True)
-class Drawn:
-    """How intervals are made and which groups are compared; the defaults are those of an audit."""
-
-    draws: int = 2000
-    seed: int = 0
-    level: float = 0.95
-    strata: str = "none"
-    min_group: int = 30
 
 
 @dataclass(frozen=True)
@@ -84,40 +56,32 @@ def baseline_of(names: Sequence[str]) -> str:
     return min(filter(is_plain, names), default=names[0])
 
 
-def audited(subject: Subject) -> Entry:
-    """A file of an audit, through one attribute."""
-    s, counts = subject, subject.counts
-    return Entry(
-        s.name, s.name, None, s.estimates, s.label, s.prediction, s.group,
-        counts.classes, counts.groups, s.ids, s.positive, counts.total,
-    )  # fmt: skip
-
-
 def pairings(subjects: Sequence[Sequence[Subject]], drawn: Drawn) -> list[Pairing]:
     """Each file of an audit against the first, through each attribute."""
-    by_attribute: dict[str, list[Entry]] = {}
+    by_attribute: dict[str, list[Subject]] = {}
     for of_file in subjects:
         for subject in of_file:
-            by_attribute.setdefault(subject.attribute, []).append(audited(subject))
+            by_attribute.setdefault(subject.attribute, []).append(subject)
     out = []
-    for attribute, entries in by_attribute.items():
-        base = baseline_of([e.name for e in entries])
-        other = next(e for e in entries if e.name == base)
-        out += [pairing(e, other, attribute, drawn) for e in entries if e.name != base]
+    for attribute, members in by_attribute.items():
+        base = baseline_of([s.name for s in members])
+        other = next(s for s in members if s.name == base)
+        out += [pairing(s, other, attribute, drawn) for s in members if s.name != base]
     return out
 
 
-def pairing(x: Entry, y: Entry, attribute: str, drawn: Drawn) -> Pairing:
+def pairing(a: Subject, b: Subject, attribute: str, drawn: Drawn) -> Pairing:
     """Both on the same rows, matched by id where there is one."""
+    x, y = a.rows, b.rows
     order_x, order_y, reason = _matched(x, y)
     if reason:
-        return Pairing(x.name, y.name, attribute, None, reason)
+        return Pairing(a.name, b.name, attribute, None, reason)
     try:
         found = compare(
-            x.label[order_x],
+            x.target[order_x],
             x.prediction[order_x],
             y.prediction[order_y],
-            x.group[order_x],
+            x.sensitive[order_x],
             classes=x.classes,
             groups=x.groups,
             positive=x.positive,
@@ -128,27 +92,28 @@ def pairing(x: Entry, y: Entry, attribute: str, drawn: Drawn) -> Pairing:
             min_group=drawn.min_group,
         )
     except (InputError, MemoryLimitError) as error:
-        return Pairing(x.name, y.name, attribute, None, str(error))
-    return Pairing(x.name, y.name, attribute, found)
+        return Pairing(a.name, b.name, attribute, None, str(error))
+    return Pairing(a.name, b.name, attribute, found)
 
 
-def _matched(x: Entry, y: Entry) -> tuple[Any, Any, str]:
+def _matched(x: Predictions, y: Predictions) -> tuple[Any, Any, str]:
     """Orders in which the rows of both are the same, or the reason why there are none."""
     everything = slice(None)
     if x.classes != y.classes or x.groups != y.groups:
         return everything, everything, "their classes or groups are not the same"
-    if not len(x.label) or not len(y.label):
+    if not (x.row_by_row and y.row_by_row):
         return everything, everything, "rows were counted and are not known one by one"
-    if len(x.label) != len(y.label):
-        numbers = f"{len(x.label):,} and {len(y.label):,}"
+    if len(x) != len(y):
+        numbers = f"{len(x):,} and {len(y):,}"
         return everything, everything, f"their test rows are not the same ({numbers})"
     order_x: Any = everything
     order_y: Any = everything
-    if x.ids is not None and y.ids is not None:
+    if len(x.ids) and len(y.ids):
         order_x, order_y = np.argsort(x.ids, kind="stable"), np.argsort(y.ids, kind="stable")
         if not (x.ids[order_x] == y.ids[order_y]).all():
             return everything, everything, "their ids are not the same"
-    same = (x.label[order_x] == y.label[order_y]) & (x.group[order_x] == y.group[order_y])
+    same = x.target[order_x] == y.target[order_y]
+    same &= x.sensitive[order_x] == y.sensitive[order_y]
     if not same.all():
         differ = int((~same).sum())
         return everything, everything, f"labels or groups differ in {differ:,} of their rows"

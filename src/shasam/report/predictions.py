@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -19,33 +19,11 @@ from shasam.report.columns import ID, Chosen, Columns, choose, count_column
 from shasam.report.counting import MOST_ROWS, ROWS, counted, given_counts
 from shasam.tables import TableFile, open_table
 from shasam.tables.table import slices
+from shasam.types import Predictions
 
 MOST_GROUPS = 50
 MOST_CLASSES = 1000
-
-
-@dataclass(frozen=True)
-class Grouping:
-    """One way to cut the rows: by an attribute, or by several at once."""
-
-    attribute: str
-    s: np.ndarray
-    names: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Predicted:
-    """What a file holds, as codes."""
-
-    name: str
-    t: np.ndarray
-    p: np.ndarray
-    scores_NC: np.ndarray | None
-    classes: tuple[str, ...]
-    groupings: tuple[Grouping, ...]
-    positive: int | None
-    ids: np.ndarray | None = None
-    repeats: np.ndarray | None = None  # how many rows each entry stands for, where they are counted
+NO_IDS = np.zeros(0, dtype=object)
 
 
 def read_predictions(
@@ -55,11 +33,11 @@ def read_predictions(
     *,
     ids: bool = True,
     progress: Callable[[int, int], None] | None = None,
-) -> Predicted:
-    """Read a table of predictions; every complaint says which column and what to do.
+) -> list[Predictions]:
+    """Predictions through each sensitive attribute, and through the intersection of several.
 
-    ``ids`` reads the column ``id`` too, by which the rows of two files are matched. The rows of a
-    large table are counted in batches and not kept.
+    An error names the column and says what to do. ``ids`` reads the column ``id`` too, by which the
+    rows of two files are matched. The rows of a large table are counted in batches and not kept.
     """
     source = path if isinstance(path, TableFile) else open_table(path)
     where, metadata = source.name, source.metadata
@@ -99,13 +77,19 @@ def read_predictions(
     if chosen.prediction is not None:
         p = _predicted(table, chosen, classes, where, metadata)
     else:
-        assert scores_NC is not None
         p = _decide(scores_NC, asked.threshold, classes, positive)
-    groupings = _groupings(table, chosen, where, metadata)
-    row_ids = table.column(ID).to_numpy(zero_copy_only=False) if matched and kept else None
-    repeats = None if kept else table.column(ROWS).to_numpy()
-    name = name or (source.path.stem if source.content is None else source.name)
-    return Predicted(name, t, p, scores_NC, classes, groupings, positive, row_ids, repeats)
+    whole = Predictions(
+        ids=table.column(ID).to_numpy(zero_copy_only=False) if matched and kept else NO_IDS,
+        target=t,
+        prediction=p,
+        sensitive=t,  # of each attribute below
+        scores=scores_NC,
+        classes=classes,
+        positive=positive,
+        repeats=None if kept else table.column(ROWS).to_numpy(),
+        name=name or (source.path.stem if source.content is None else source.name),
+    )
+    return _by_attribute(whole, table, chosen, where, metadata)
 
 
 def _tell(progress: Callable[[int, int], None] | None, rows: int | None, done: int) -> None:
@@ -113,11 +97,11 @@ def _tell(progress: Callable[[int, int], None] | None, rows: int | None, done: i
         progress(done, rows or done)
 
 
-def _groupings(
-    table: pa.Table, chosen: Chosen, where: str, metadata: Mapping[str, str]
-) -> tuple[Grouping, ...]:
-    """Each attribute, and the intersection of several."""
-    groupings = []
+def _by_attribute(
+    whole: Predictions, table: pa.Table, chosen: Chosen, where: str, metadata: Mapping[str, str]
+) -> list[Predictions]:
+    """The predictions through each attribute, and through the intersection of several."""
+    found = []
     for column in chosen.sensitive:
         given = _names(metadata, "sensitive_names") if column == "sensitive" else None
         s, names = codes_of(table.column(column), column, where, given)
@@ -132,11 +116,13 @@ def _groupings(
                 f"({names[0]!r}); a gap needs two: give rows of another group, or another "
                 "column with --sensitive"
             )
-        groupings.append(Grouping(_attribute(metadata, column), s, names))
-    if len(groupings) > 1:
-        s, names = intersect([g.s for g in groupings], [g.names for g in groupings])
-        groupings.append(Grouping(" & ".join(g.attribute for g in groupings), s, names))
-    return tuple(groupings)
+        attribute = _attribute(metadata, column)
+        found.append(replace(whole, sensitive=s, groups=names, attribute=attribute))
+    if len(found) > 1:
+        s, names = intersect([p.sensitive for p in found], [p.groups for p in found])
+        attribute = " & ".join(p.attribute for p in found)
+        found.append(replace(whole, sensitive=s, groups=names, attribute=attribute))
+    return found
 
 
 def _class_names(metadata: Mapping[str, str], chosen: Chosen) -> tuple[str, ...] | None:
@@ -223,9 +209,9 @@ def _scores(
     classes: tuple[str, ...],
     positive: int | None,
     where: str,
-) -> np.ndarray | None:
+) -> np.ndarray:
     if not columns:
-        return None
+        return np.zeros((table.num_rows, 0))
     values = [checked_score(table.column(column), column, where) for column in columns]
     if len(values) == 1 and len(classes) == 2:
         other = 1.0 - values[0]

@@ -70,7 +70,7 @@ def _metrics(subject: Subject, wide: bool) -> Table:
     table.add_column("metric", overflow="fold", min_width=_longest())
     if wide:
         table.add_column("", overflow="fold")
-    for name in ("value", f"{100 * subject.level:g} % interval", "support"):
+    for name in ("value", f"{100 * subject.drawn.level:g} % interval", "support"):
         table.add_column(name, justify="right")
     for key, e in subject.estimates.items():
         better = {"high": "↑", "low": "↓"}[catalogue.named(key).better]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from shasam.report.run import finite
+from shasam.report.runs import finite
 from shasam.report.words import percent
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
@@ -20,109 +20,123 @@ from shasam.metrics import (
 from shasam.metrics.areas import densities
 from shasam.metrics.calibration import Reliability
 from shasam.metrics.scores import checked_scores
+from shasam.types import Predictions
 
-_NONE = np.zeros(0, np.int64)
+
+@dataclass(frozen=True)
+class Drawn:
+    """How intervals are made and which groups are compared; the defaults are those of an audit."""
+
+    draws: int = 2000
+    seed: int = 0
+    level: float = 0.95
+    strata: str = "none"  # whose sizes resampling keeps
+    min_group: int = 30  # groups with fewer rows are shown, but not compared
+
+
+OF_RUNS = Drawn(strata="cell", min_group=0)  # a run's splits have fixed cells
 
 
 @dataclass(frozen=True)
 class Subject:
-    """Counts, estimates and curves; single rows, unless they were counted, for comparisons."""
+    """Predictions with their counts and estimates; rates and curves are computed when asked for."""
 
-    name: str  # the model
-    attribute: str  # the sensitive attribute, or several joined
+    rows: Predictions = field(repr=False)
     counts: Counts
     estimates: dict[str, Estimate]
-    cells: list[Rate]
-    groups: list[Rate]
-    density_GB: np.ndarray | None = None  # of the positive class's score, by group
-    reliability: Reliability | None = None
-    label: np.ndarray = field(default_factory=lambda: _NONE, repr=False)
-    prediction: np.ndarray = field(default_factory=lambda: _NONE, repr=False)
-    group: np.ndarray = field(default_factory=lambda: _NONE, repr=False)
-    ids: np.ndarray | None = field(default=None, repr=False)
-    level: float = 0.95  # of the intervals
-    strata: str = "cell"  # whose sizes resampling keeps
-    draws: int = 2000
+    drawn: Drawn
     unit: str = "images"  # what a row is
-    positive: int | None = None  # the favourable class
-    min_group: int = 0  # groups with fewer rows are shown, but not compared
+    method: str = ""  # of a run
+    seed: int | None = None  # of a run
     claim: Claim | None = None  # what may be said of the gap between groups
 
     @classmethod
     def of(
         cls,
-        name: str,
-        attribute: str,
-        t: np.ndarray,
-        p: np.ndarray,
-        s: np.ndarray,
-        scores_NC: np.ndarray | None,
-        classes: Sequence[str],
-        groups: Sequence[str],
+        rows: Predictions,
+        drawn: Drawn,
         *,
-        positive: int | None = None,
-        draws: int = 2000,
-        seed: int = 0,
-        level: float = 0.95,
-        strata: str = "cell",
-        ids: np.ndarray | None = None,
+        estimates: dict[str, Estimate] | None = None,
         unit: str = "images",
-        min_group: int = 0,
-        repeats: np.ndarray | None = None,
+        method: str = "",
+        seed: int | None = None,
     ) -> Subject:
-        """Evaluate codes and scores once, for every figure and table."""
-        counts = Counts.from_codes(t, p, s, classes, groups, repeats)
-        estimates = evaluate(
-            t,
-            p,
-            s,
-            scores_NC,
-            classes=classes,
-            groups=groups,
-            positive=positive,
-            draws=draws,
-            seed=seed,
-            level=level,
-            strata=strata,
-            min_group=min_group,
-            repeats=repeats,
-        )
-        density = reliability = None
-        if scores_NC is not None:
-            probabilities = checked_scores(scores_NC, len(t), len(classes))
-            favourable = positive if positive is not None else 1
-            if len(classes) == 2:
-                density = densities(probabilities[:, favourable], s, len(groups), repeats)
-            chosen = np.take_along_axis(probabilities, p[:, None], 1)[:, 0]
-            reliability = Reliability.of(p == t, chosen, s, len(groups), repeats)
-        # counted rows have no rows of their own to show
-        label, prediction, group = (t, p, s) if repeats is None else (_NONE, _NONE, _NONE)
-        return cls(
-            name,
-            attribute,
-            counts,
-            estimates,
-            cell_rates(counts, level),
-            group_rates(counts, level),
-            density,
-            reliability,
-            label,
-            prediction,
-            group,
-            ids,
-            level,
-            strata,
-            draws,
-            unit,
-            positive,
-            min_group,
-            claim_of(
-                counts.only(counts.large(min_group)), estimates, positive=positive, level=level
-            ),
-        )
+        """Count the rows and evaluate them, unless ``estimates`` are known already."""
+        counts = counts_of(rows)
+        if estimates is None:
+            estimates = evaluate(
+                rows.target,
+                rows.prediction,
+                rows.sensitive,
+                rows.scores if rows.scored else None,
+                classes=rows.classes,
+                groups=rows.groups,
+                positive=rows.positive,
+                draws=drawn.draws,
+                seed=drawn.seed,
+                level=drawn.level,
+                strata=drawn.strata,
+                min_group=drawn.min_group,
+                repeats=rows.repeats,
+            )
+        large = counts.only(counts.large(drawn.min_group))
+        claim = claim_of(large, estimates, positive=rows.positive, level=drawn.level)
+        return cls(rows, counts, estimates, drawn, unit, method or rows.name, seed, claim)
+
+    @property
+    def name(self) -> str:
+        """The model."""
+        return self.rows.name
+
+    @property
+    def attribute(self) -> str:
+        """The sensitive attribute, or several joined."""
+        return self.rows.attribute
+
+    @property
+    def positive(self) -> int | None:
+        """The favourable class."""
+        return self.rows.positive
+
+    @cached_property
+    def cells(self) -> list[Rate]:
+        return cell_rates(self.counts, self.drawn.level)
+
+    @cached_property
+    def groups(self) -> list[Rate]:
+        return group_rates(self.counts, self.drawn.level)
+
+    @cached_property
+    def density_GB(self) -> np.ndarray | None:
+        """Of the positive class's score, by group; None without scores or for many classes."""
+        rows = self.rows
+        if not rows.scored or len(rows.classes) != 2:
+            return None
+        favourable = rows.positive if rows.positive is not None else 1
+        scores = self._probabilities[:, favourable]
+        return densities(scores, rows.sensitive, len(rows.groups), rows.repeats)
+
+    @cached_property
+    def reliability(self) -> Reliability | None:
+        rows = self.rows
+        if not rows.scored:
+            return None
+        chosen = np.take_along_axis(self._probabilities, rows.prediction[:, None], 1)[:, 0]
+        right = rows.prediction == rows.target
+        return Reliability.of(right, chosen, rows.sensitive, len(rows.groups), rows.repeats)
+
+    @property
+    def _probabilities(self) -> np.ndarray:
+        return checked_scores(self.rows.scores, len(self.rows), len(self.rows.classes))
 
     @property
     def small(self) -> tuple[str, ...]:
         """The groups that have too few rows to be compared."""
         sizes = zip(self.counts.groups, self.counts.sizes_G.tolist(), strict=True)
-        return tuple(name for name, n in sizes if n < self.min_group)
+        return tuple(name for name, n in sizes if n < self.drawn.min_group)
+
+
+def counts_of(rows: Predictions) -> Counts:
+    """How many rows have each (class, prediction, group)."""
+    codes = (rows.target, rows.prediction, rows.sensitive)
+    return Counts.from_codes(*codes, rows.classes, rows.groups, rows.repeats)

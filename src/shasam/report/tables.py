@@ -13,9 +13,10 @@ from shasam.output import markdown
 from shasam.output.control import one_line
 from shasam.output.csv_text import Cell, csv_text
 from shasam.registry import did_you_mean
-from shasam.report.comparing import Entry, entry_of
-from shasam.report.run import Run, finite, opened_runs
+from shasam.report.runs import finite, opened_runs, recorded_subject
+from shasam.report.subject import Subject
 from shasam.report.words import percent
+from shasam.runs.directory import RunDirectory
 
 FORMATS = ("md", "latex", "csv")
 DEFAULT = catalogue.SHOWN["paper"]
@@ -42,9 +43,9 @@ class Cost:
     parameters: float | None
 
     @classmethod
-    def of(cls, runs: Sequence[Run]) -> Cost:
+    def of(cls, runs: Sequence[RunDirectory]) -> Cost:
         def mean(key: str, unit: float = 1.0) -> float | None:
-            found = [finite(run.provenance.get(key)) for run in runs]
+            found = [finite(run.provenance().get(key)) for run in runs]
             known = [v for v in found if v is not None]
             return sum(known) / len(known) / unit if known else None
 
@@ -65,9 +66,10 @@ def rows_of(
     """One row for each (setting, method), over all its seeds."""
     for name in metrics:
         catalogue.named(name)
-    grouped: dict[tuple[str, str], list[tuple[Run, Entry]]] = {}
+    grouped: dict[tuple[str, str], list[tuple[RunDirectory, Subject]]] = {}
     for run in opened_runs(runs):
-        grouped.setdefault((run.setting, run.method), []).append((run, entry_of(run, draws, seed)))
+        subject = recorded_subject(run, draws, seed)
+        grouped.setdefault((run.setting, run.method), []).append((run, subject))
     out = []
     for (setting, method), members in grouped.items():
         cells = {}

@@ -36,7 +36,7 @@ def verdict(subject: Subject) -> list[str]:
     acc, eo = subject.estimates["accuracy"], subject.estimates["eo_mean"]
     lines = [
         f"Of {count(subject.counts.total)} test {subject.unit}, {percent(acc.value)} % are "
-        f"classified correctly ({100 * subject.level:g} % interval {interval(acc)})."
+        f"classified correctly ({100 * subject.drawn.level:g} % interval {interval(acc)})."
     ]
     if not eo.defined:
         lines.append(f"Equalized odds has no value here: {eo.reason}.")
@@ -47,7 +47,7 @@ def verdict(subject: Subject) -> list[str]:
         names = joined([*subject.small[:5], *(["others"] if many else [])])
         lines.append(
             f"{'One group has' if few else f'{len(subject.small)} groups have'} fewer than "
-            f"{subject.min_group} {subject.unit} ({names}): shown, but not compared."
+            f"{subject.drawn.min_group} {subject.unit} ({names}): shown, but not compared."
         )
     return lines
 

@@ -1,27 +1,42 @@
-"""A run directory: named by its specification, locked while it is written, DONE at the end."""
+"""A run directory: named by its specification, locked while it is written, DONE at the end.
+
+Reading needs no torch: pages and tables are made from these files alone.
+"""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 from filelock import lock_descriptor
 
 from shasam.documents import read_json, read_yaml
-from shasam.errors import BusyError, CheckpointError, FileError, InputError
-from shasam.files import open_in_place, write_atomic
+from shasam.errors import BusyError, CheckpointError, DataError, FileError, InputError
+from shasam.files import open_in_place, open_regular, write_atomic
+from shasam.parquet import read_parquet
+from shasam.runs.log import read_log
 from shasam.spec import RunSpec, stored_spec
+
+PREDICTIONS = "predictions.parquet"
 
 
 class RunDirectory:
-    """The files of one run; ``docs/files.md`` says what is in each."""
+    """The files of one run; ``docs/files.md`` says what is in each.
 
-    def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
+    ``variant`` is what sets the run apart from other runs of its method, where several are shown
+    together.
+    """
+
+    def __init__(self, path: str | Path, variant: str = "") -> None:
+        self.path, self.variant = Path(path), variant
 
     @classmethod
     def existing(cls, path: str | Path) -> RunDirectory:
@@ -30,6 +45,21 @@ class RunDirectory:
         if not run.file("spec.yaml").is_file():
             raise InputError(f"{path} is not a run directory: it has no spec.yaml")
         return run
+
+    @classmethod
+    def evaluated(cls, path: str | Path, variant: str = "") -> RunDirectory:
+        """A run that has predictions of its test split, or an error that says what to do."""
+        run = cls(path, variant)
+        if not run.path.is_dir():
+            raise DataError(f"{path} is no run directory; give the folder that `train` wrote")
+        if not run.file(PREDICTIONS).is_file():
+            raise DataError(
+                f"{path} has no {PREDICTIONS}: the run has not come to its test split yet; finish "
+                "it with `shasam train`, or leave it out"
+            )
+        return run
+
+    # -- writing ---------------------------------------------------------------------------------
 
     def file(self, name: str) -> Path:
         return self.path / name
@@ -61,18 +91,6 @@ class RunDirectory:
     def write_json(self, name: str, body: Any) -> None:
         self.write(name, (json.dumps(body, indent=1, allow_nan=False) + "\n").encode())
 
-    def metrics(self) -> dict[str, Any]:
-        """``metrics.json``: {"test": {"accuracy": {"value": ...}, ...}, "val": ..., ...}."""
-        return self.json("metrics.json")
-
-    def json(self, name: str) -> dict[str, Any]:
-        """A JSON file of the run, or a sentence about what is wrong with it."""
-        return read_json(self.file(name), within=self.path)
-
-    def spec(self) -> RunSpec:
-        """The specification, checked again as it is read."""
-        return stored_spec(read_yaml(self.file("spec.yaml"), within=self.path))
-
     @contextmanager
     def lock(self, name: str = ".lock") -> Iterator[None]:
         """Keep other processes out; the system lets go of the lock when the process dies."""
@@ -98,3 +116,112 @@ class RunDirectory:
             with self.lock():
                 pass
             yield
+
+    # -- reading ---------------------------------------------------------------------------------
+
+    def json(self, name: str) -> dict[str, Any]:
+        """A JSON file of the run, or a sentence about what is wrong with it."""
+        return read_json(self.file(name), within=self.path)
+
+    def spec(self) -> RunSpec:
+        """The specification, checked again as it is read."""
+        return stored_spec(read_yaml(self.file("spec.yaml"), within=self.path))
+
+    @cached_property
+    def settings(self) -> dict[str, Any]:
+        """The specification as it stands in the file, for what is only shown; {} without one."""
+        path = self.file("spec.yaml")
+        return read_yaml(path, within=self.path) if path.is_file() else {}
+
+    def metrics(self) -> dict[str, Any]:
+        """``metrics.json``: {"test": {"accuracy": {"value": ...}, ...}, "val": ..., ...}."""
+        return self._mapping("metrics.json")
+
+    def provenance(self) -> dict[str, Any]:
+        """``provenance.json``; {} where there is none, as in records of early versions."""
+        return self._mapping("provenance.json")
+
+    def log(self) -> list[dict[str, Any]]:
+        """All whole lines of ``log.jsonl``."""
+        path = self.file("log.jsonl")
+        return read_log(path, within=self.path) if path.is_file() else []
+
+    def mining(self) -> list[dict[str, Any]]:
+        """The iterations of ``mining.json``."""
+        found = self._mapping("mining.json").get("iterations", [])
+        return [i for i in found if isinstance(i, dict) and isinstance(i.get("sets"), dict)]
+
+    def embedding(self) -> dict[str, np.ndarray] | None:
+        """``embedding.parquet``: x, y, target and sensitive of the rows with finite x and y."""
+        path = self.file("embedding.parquet")
+        if not path.is_file():
+            return None
+        try:
+            names = ["x", "y", "target", "sensitive"]
+            table = read_parquet(path, columns=names, within=self.path)
+        except FileError as error:
+            raise DataError(
+                f"{self.path.name}/embedding.parquet cannot be read: {error}"
+            ) from error
+        columns = {name: table.column(name).to_numpy() for name in table.column_names}
+        finite = np.isfinite(columns["x"]) & np.isfinite(columns["y"])
+        return {name: values[finite] for name, values in columns.items()} if finite.any() else None
+
+    @cached_property
+    def metadata(self) -> dict[str, str]:
+        """What ``predictions.parquet`` says of the data: hash, names, protocol."""
+        path = self.file(PREDICTIONS)
+        try:
+            with open_regular(path, within=self.path) as file:
+                found = pq.read_schema(file).metadata or {}
+        except (FileError, OSError, pa.ArrowException) as error:
+            raise DataError(f"{path} cannot be read: {error}") from error
+        return {
+            k.decode("utf-8", "replace"): v.decode("utf-8", "replace") for k, v in found.items()
+        }
+
+    @cached_property
+    def protocol(self) -> dict[str, Any]:
+        try:
+            found = json.loads(self.metadata.get("protocol", "{}"))
+        except (ValueError, RecursionError):
+            return {}
+        return found if isinstance(found, dict) else {}
+
+    @property
+    def method(self) -> str:
+        name = _named(self.settings.get("method")) or self.path.name
+        return f"{name} ({self.variant})" if self.variant else name
+
+    @cached_property
+    def seed(self) -> int | None:
+        seed = self.settings.get("seed", self.provenance().get("seed"))
+        return seed if isinstance(seed, int) else None
+
+    @property
+    def name(self) -> str:
+        return self.method if self.seed is None else f"{self.method}, seed {self.seed}"
+
+    @property
+    def setting(self) -> str:
+        """Data, target, sensitive attribute and bias: runs of one setting may be compared."""
+        data = str(self.protocol.get("source") or _named(self.settings.get("data")) or "data")
+        target, sensitive = self.protocol.get("target"), self.protocol.get("sensitive")
+        alpha = self.protocol.get("alpha")
+        words = data if not target else f"{data}: {target} by {sensitive}"
+        biased = isinstance(alpha, int | float) and alpha != 1
+        return f"{words}, bias {alpha:g}" if biased else words
+
+    @property
+    def manifest_sha256(self) -> str:
+        return str(self.provenance().get("manifest_sha256") or self.metadata.get("sha256") or "")
+
+    def _mapping(self, name: str) -> dict[str, Any]:
+        return self.json(name) if self.file(name).is_file() else {}
+
+
+def _named(part: Any) -> str | None:
+    """The name in a part of a specification, which is a string or has one."""
+    if isinstance(part, Mapping):
+        part = part.get("name") or part.get("source") or part.get("kind")
+    return str(part) if isinstance(part, str) else None

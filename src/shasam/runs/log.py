@@ -51,10 +51,10 @@ class RunLog:
         write_atomic(self.path, kept)
 
 
-def read_log(path: Path) -> list[dict[str, Any]]:
+def read_log(path: Path, *, within: Path | None = None) -> list[dict[str, Any]]:
     """All whole lines of a log: JSON objects with an event."""
     lines = []
-    for text in read_bytes(path).decode(errors="replace").splitlines():
+    for text in read_bytes(path, within=within).decode(errors="replace").splitlines():
         try:
             line = json.loads(text)
         except (ValueError, RecursionError):

@@ -16,7 +16,7 @@ from shasam.types import Head
 
 def print_summary(run: RunDirectory, console: Screen) -> None:
     """Accuracy, EO and the worst cell in per cent, with intervals, for each kind of feature."""
-    metrics, provenance = run.metrics(), run.json("provenance.json")
+    metrics, provenance = run.metrics(), run.provenance()
     title = f"{run.spec().method} on the test split (%, 95 % interval; worst: worst cell)"
     table = Table(title=title, box=box.SIMPLE_HEAD)  # narrow enough for 80 columns
     table.add_column("features", no_wrap=True)

@@ -199,7 +199,9 @@ class Trainer:
         if not every or self.state.step % every or stage.inputs != "images" or not self.first:
             return
         rows = self.train_rows, self.val_rows
-        found = target_probe(self.method, self.data, *rows, self.fabric, text_key(self.seed, "curve"))
+        found = target_probe(
+            self.method, self.data, *rows, self.fabric, text_key(self.seed, "curve")
+        )
         views = self.state.images_seen
         self.log.write("curve", stage=stage.name, step=self.state.step, views=views, **found)
 

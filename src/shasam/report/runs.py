@@ -1,0 +1,122 @@
+"""Runs that are shown together, and the subject that a page shows of each."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from shasam.metrics import Estimate, catalogue, names_of, values
+from shasam.report.columns import Columns
+from shasam.report.predictions import read_predictions
+from shasam.report.subject import OF_RUNS, Subject, counts_of
+from shasam.runs.directory import PREDICTIONS, RunDirectory
+from shasam.types import Predictions
+
+MOST_DIFFERENCES = 3  # that a name tells
+ENCODER = "model.encoder"
+
+
+def predictions_of(run: RunDirectory) -> Predictions:
+    """The test predictions of a run, under its name."""
+    return read_predictions(run.file(PREDICTIONS), Columns(), run.name)[0]
+
+
+def subject_of(run: RunDirectory, draws: int = 2000, seed: int = 0) -> Subject:
+    """A run's numbers, computed from its predictions."""
+    drawn = replace(OF_RUNS, draws=draws, seed=seed)
+    return Subject.of(predictions_of(run), drawn, method=run.method, seed=run.seed)
+
+
+def recorded_subject(
+    run: RunDirectory, draws: int = 2000, seed: int = 0, *, complete: bool = False
+) -> Subject:
+    """A run's numbers as ``metrics.json`` has them, where they agree with its predictions.
+
+    Else, or where ``complete`` asks for every metric and some are missing, they are computed.
+    """
+    rows = predictions_of(run)
+    drawn = replace(OF_RUNS, draws=draws, seed=seed)
+    known = _recorded(run, rows, complete)
+    return Subject.of(rows, drawn, estimates=known, method=run.method, seed=run.seed)
+
+
+def _recorded(run: RunDirectory, rows: Predictions, complete: bool) -> dict[str, Estimate] | None:
+    """The estimates of ``metrics.json``, or None where they are too few or not of these rows."""
+    found = run.metrics().get("test")
+    if not isinstance(found, dict) or not all(isinstance(entry, dict) for entry in found.values()):
+        return None
+    names = names_of(rows.groups, scores=rows.scored)
+    if not set(names if complete else catalogue.SHOWN["headline"]) <= set(found):
+        return None
+    estimates = {name: Estimate.from_dict(found[name]) for name in names if name in found}
+    for name, value in values(counts_of(rows), positive=rows.positive).items():
+        if name in estimates and not _same(estimates[name].value, value):
+            return None  # the file says something else than the predictions: believe those
+    return estimates
+
+
+def _same(a: float, b: float) -> bool:
+    return abs(a - b) < 1e-9 or (math.isnan(a) and math.isnan(b))
+
+
+def opened_runs(paths: Sequence[Path]) -> list[RunDirectory]:
+    """Runs to be shown together: where those of one method differ, each is told by its difference.
+
+    Seeds, and where the data lies, are no difference; the data itself is the setting. An encoder
+    that tells all variants apart is enough: profiles give each encoder settings of its own.
+    """
+    runs = [RunDirectory.evaluated(path) for path in paths]
+    flat = {run.path: dict(_flat(run.settings)) for run in runs}
+    out = []
+    for run in runs:
+        kin = [flat[r.path] for r in runs if (r.setting, r.method) == (run.setting, run.method)]
+        keys = dict.fromkeys(key for spec in kin for key in spec)
+        own = flat[run.path]
+        differ = [k for k in keys if len({repr(spec.get(k)) for spec in kin}) > 1]
+        if ENCODER in differ and _kinds(kin, [ENCODER]) == _kinds(kin, differ):
+            differ = [ENCODER]
+        words = [f"{k.rsplit('.', 1)[-1]} {own.get(k)}" for k in differ[:MOST_DIFFERENCES]]
+        if len(differ) > MOST_DIFFERENCES:
+            words.append(f"{len(differ) - MOST_DIFFERENCES} more")
+        out.append(RunDirectory(run.path, ", ".join(words)))
+    return out
+
+
+def _kinds(specs: Sequence[Mapping[str, Any]], keys: Sequence[str]) -> int:
+    """How many different specifications there are if only ``keys`` are looked at."""
+    return len({tuple(repr(spec.get(k)) for k in keys) for spec in specs})
+
+
+def _flat(spec: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Dotted keys and values of a specification, without seeds and data."""
+    for key, value in spec.items():
+        name = f"{prefix}{key}"
+        if name == "data" or name.endswith("seed"):
+            continue
+        if isinstance(value, Mapping):
+            yield from _flat(value, name + ".")
+        else:
+            yield name, value
+
+
+def found_runs(paths: Sequence[Path]) -> list[Path]:
+    """Run directories; a folder that is none stands for the finished runs inside it."""
+    out: list[Path] = []
+    for path in paths:
+        if path.is_dir() and not (path / "predictions.parquet").is_file():
+            inside = sorted(p.parent for p in path.glob("*/predictions.parquet"))
+            if inside:
+                out += inside
+                continue
+        out.append(path)
+    return out
+
+
+def finite(value: Any) -> float | None:
+    """A finite number, or None."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value) if math.isfinite(value) else None
