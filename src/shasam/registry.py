@@ -7,10 +7,12 @@ the entry-point group ``shasam.<kind>s`` (``shasam.methods``, ``shasam.sources``
 from __future__ import annotations
 
 import difflib
+import sys
 import warnings
 from collections.abc import Callable, Iterable
+from functools import cache
 from importlib import import_module
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from typing import Any, TypeVar
 
 from shasam.errors import ShasamWarning, SpecError
@@ -51,7 +53,7 @@ def names(kind: str) -> list[str]:
 def entries(kind: str, *, look: bool = True) -> dict[str, Any]:
     """All entries of a kind by name, in the order in which they were registered.
 
-    Without ``look``, those that are known already: looking for plugins takes milliseconds.
+    Without ``look``, those that are known already: looking for plugins imports them.
     """
     if look:
         _load(kind)
@@ -78,10 +80,16 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     return f"; there are: {', '.join(sorted(known))}" if known else ""
 
 
+@cache
+def _plugins(group: str, path: tuple[str, ...]) -> tuple[EntryPoint, ...]:
+    """The entry points of a group; looking through all installed packages takes 15 ms."""
+    return tuple(entry_points(group=group))
+
+
 def _load(kind: str) -> None:
     if kind in _HOMES:
         import_module(_HOMES[kind])
-    for entry in entry_points(group=f"shasam.{kind}s"):
+    for entry in _plugins(f"shasam.{kind}s", tuple(sys.path)):
         if entry.name in _ENTRIES.get(kind, {}) or (kind, entry.name) in _BROKEN:
             continue
         try:
