@@ -44,6 +44,17 @@ MAY_IMPORT = {
     "pipeline": {"spec", "training", "methods", "models", "data", "metrics", "runs", "report"},
     "export": {"pipeline", "runs", "methods", "data", "metrics", "report"},
     "integrations": {"sampling", "mining", "losses"},
+    "reproduce": {
+        "spec",
+        "runs",
+        "report",
+        "metrics",
+        "pipeline",
+        "training",
+        "data",
+        "losses",
+        "submodular",
+    },
     "testing": {
         "sampling",
         "spec",
@@ -115,21 +126,7 @@ def test_nothing_unsafe_is_called(path):
 
 
 @pytest.mark.parametrize(
-    "module",
-    [
-        "shasam",
-        "shasam.cli",
-        "shasam.data",
-        "shasam.metrics",
-        "shasam.report",
-        "shasam.runs.directory",
-        "shasam.runs.log",
-        "shasam.runs.machine",
-        "shasam.runs.predictions",
-        "shasam.runs.records",
-        "shasam.runs.summary",
-        "shasam.spec",
-    ],
+    "module", ["shasam", "shasam.metrics", "shasam.report", "shasam.spec", "shasam.cli"]
 )
 def test_light_modules_do_not_import_torch(module):
     code = f"import sys, {module}; sys.exit('torch' in sys.modules)"

@@ -28,6 +28,7 @@ from shasam.commands.predict import predict
 from shasam.commands.records import app as records
 from shasam.commands.replay import replay
 from shasam.commands.report import report
+from shasam.commands.reproduce import reproduce
 from shasam.commands.sweep import sweep
 from shasam.commands.train import train
 from shasam.errors import ShasamError, ShasamWarning
@@ -47,6 +48,7 @@ COMMANDS: tuple[Any, ...] = (
     predict,
     export,
     compare,
+    reproduce,
     sweep,
     methods,
     mine,

@@ -26,11 +26,16 @@ from shasam.cli import app
 pytestmark = pytest.mark.needs_torch
 
 PLUGIN = "needs the miner of the block above in an installed package, as tests/test_plugins.py has"
+REPRODUCED = "hours; tests/reproduce runs an artefact of one row"
 # command lines that are only parsed, and why
 ONLY_PARSED = {
     "shasam compare --methods all --data faces --jobs 2": "an hour; other examples compare",
     "shasam records keep runs/utkface experiments/utkface": "needs the runs of the hours above it",
     "shasam records keep runs experiments/faces": "needs the runs of the hour above it",
+    "shasam reproduce utkface --utkface DIR --seeds 5 --jobs 2": REPRODUCED,
+    "shasam reproduce table2 --celeba DIR --settings a/m,a/y --rows resnet --seeds 3": REPRODUCED,
+    "shasam reproduce table2 --data faces --profile quick": REPRODUCED,
+    "shasam reproduce mine.yaml --utkface DIR": REPRODUCED,
     "shasam mine … --miner nearest": PLUGIN,
     "shasam train --set options.mining.miner=nearest": PLUGIN,
     "python -m pytest tests/test_house.py -n 0": "tests that start tests",

@@ -24,15 +24,26 @@ _INKS = (
     "#c2255c",
     "#4b5563",
 )
+# looks that take the colour of their class c0 ... c7: class -> declarations with {c} for the colour
+_LOOKS = {
+    "fill": "fill:{c}",
+    "line": "stroke:{c};fill:none;stroke-width:1.75",
+    "area": "fill:{c};fill-opacity:.16",
+    "dots": "stroke:{c};stroke-linecap:round;fill:none",
+    "open": "stroke:{c};fill:#fff;stroke-width:1.5",
+    "bar": "fill:{c};fill-opacity:.82",
+}
+# no custom properties: programs that draw SVG files outside a browser do not know them
 _STANDALONE = (
     "svg{font:12px system-ui,sans-serif;fill:#1b1f24;background:#fff}"
     ".axis,.grid{stroke:#d5dae1;fill:none}.muted{fill:#5b6470}.whisker{stroke:#1b1f24;fill:none}"
     ".diagonal{stroke:#8a93a0;stroke-dasharray:3 3;fill:none}.hollow{fill:#fff}"
     ".small{font-size:11px}.b{font-weight:600}"
-    + "".join(f".c{i}{{--c:{colour}}}" for i, colour in enumerate(_INKS))
-    + ".fill{fill:var(--c)}.line{stroke:var(--c);fill:none;stroke-width:1.75}"
-    ".area{fill:var(--c);fill-opacity:.16}.dots{stroke:var(--c);stroke-linecap:round;fill:none}"
-    ".open{stroke:var(--c);fill:#fff;stroke-width:1.5}.bar{fill:var(--c);fill-opacity:.82}"
+    + "".join(
+        f".c{i}.{look},.c{i} .{look}{{{rule.replace('{c}', colour)}}}"
+        for i, colour in enumerate(_INKS)
+        for look, rule in _LOOKS.items()
+    )
 )
 
 

@@ -123,12 +123,12 @@ def latex(rows: Sequence[Row]) -> str:
         f"% {one_line(footer(rows))}",
         r"\begin{tabular}{ll" + "r" * len(metrics) + "}",
         r"\toprule",
-        "Setting & Method & " + " & ".join(_tex(catalogue.label_of(m)) for m in metrics) + r" \\",
+        "Setting & Method & " + " & ".join(tex(catalogue.label_of(m)) for m in metrics) + r" \\",
         r"\midrule",
     ]
     for row in rows:
         cells = [plain(row.cells[m], r" $\pm$ ") for m in metrics]
-        lines.append(f"{_tex(row.setting)} & {_tex(row.method)} & " + " & ".join(cells) + r" \\")
+        lines.append(f"{tex(row.setting)} & {tex(row.method)} & " + " & ".join(cells) + r" \\")
     lines += [r"\bottomrule", r"\end{tabular}", ""]
     return "\n".join(lines)
 
@@ -180,5 +180,5 @@ _TEX = {
 }
 
 
-def _tex(text: str) -> str:
+def tex(text: str) -> str:
     return "".join(_TEX.get(c, c) for c in one_line(text))

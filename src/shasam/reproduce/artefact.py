@@ -1,0 +1,155 @@
+"""A table or figure of the paper, declared in YAML.
+
+An artefact has rows (methods), columns (settings) and metrics. Each cell stands for the runs of one
+specification over several seeds. The declarations of the package are in ``artefacts/``; a copy that
+you have changed is read from its path.
+
+    title: "CelebA: equalised odds and accuracy"
+    data: celeba                      # the data it needs: celeba or utkface
+    paper: table2                     # the printed table beside it, see report/published.json
+    metrics: [eo_mean, accuracy]
+    columns: {a/m: {data: {setting: a/m}}}
+    parts: {resnet: {CE: {method: ce}}}
+
+``like`` starts from another artefact. ``where`` holds entries that replace others for one profile
+or for the drawn faces (``profile=paper``, ``data=faces``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from shasam.documents import parse_yaml, read_yaml
+from shasam.errors import SpecError
+from shasam.registry import did_you_mean
+from shasam.report.published import PrintedTable, printed_table
+from shasam.spec.run import sentences
+
+Kind = Literal["table", "objectives", "cost", "scenes"]
+_FOLDER = files("shasam.reproduce").joinpath("artefacts")
+# in the order of the paper
+NAMES = (
+    "table1", "table2", "utkface", "table3", "scenes", "convergence", "cost", "fairvit",
+    "utkface-vit", "utkface-age", "std",
+)  # fmt: skip
+
+
+class Artefact(BaseModel):
+    """The declaration of a table or figure."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str
+    title: str
+    kind: Kind = "table"
+    data: Literal["celeba", "utkface"] | None = None
+    paper: str | None = None
+    metrics: tuple[str, ...] = ("eo_mean", "accuracy")
+    base: dict[str, Any] = Field(default_factory=dict)
+    columns: dict[str, dict[str, Any]] = {"": {}}
+    parts: dict[str, dict[str, dict[str, Any]]] = Field(default_factory=dict)
+    figure: Literal["plane", "bars", "lines"] = "plane"
+    deviations: bool = False  # show those that the paper prints
+    reach: str | None = None  # the row whose last accuracy the others are to reach
+
+    @property
+    def printed(self) -> PrintedTable | None:
+        """The paper's own table."""
+        return printed_table(self.paper) if self.paper else None
+
+    def rows(self) -> dict[str, dict[str, Any]]:
+        """Name of a row -> its specification."""
+        return {
+            name: {k: v for k, v in body.items() if k != "paper"}
+            for part in self.parts.values()
+            for name, body in part.items()
+        }
+
+    def printed_row(self, row: str) -> str:
+        """The name that the paper's table has for a row."""
+        bodies = {name: body for part in self.parts.values() for name, body in part.items()}
+        return str(bodies[row].get("paper", row))
+
+    def only(self, parts: list[str] | None, columns: list[str] | None) -> Artefact:
+        """The artefact with some of its parts and columns, in its own order."""
+        return self.model_copy(
+            update={
+                "parts": _chosen(self.parts, parts, f"{self.name} has no rows"),
+                "columns": _chosen(self.columns, columns, f"{self.name} has no setting"),
+            }
+        )
+
+
+def artefact(name: str, *, profile: str | None = None, on_faces: bool = False) -> Artefact:
+    """An artefact of the package by its name, or one of your own by the path of its file."""
+    body = _body(name)
+    for condition, entries in (body.pop("where", None) or {}).items():
+        if condition in (f"profile={profile}", "data=faces" if on_faces else ""):
+            body |= entries
+    if on_faces and "data=faces" not in (_body(name).get("where") or {}):
+        body |= _faces(body)
+    try:
+        return Artefact.model_validate({"name": _stem(name), **body})
+    except ValidationError as error:
+        lines = "\n  ".join(sentences(error, Artefact))
+        raise SpecError(f"{name} is no artefact:\n  {lines}") from error
+
+
+def declaration(name: str) -> str:
+    """The YAML of an artefact of the package, to copy and change."""
+    if name not in NAMES:
+        raise SpecError(f"there is no artefact {name!r}{did_you_mean(name, NAMES)}")
+    return _FOLDER.joinpath(f"{name}.yaml").read_text(encoding="utf-8")
+
+
+def _body(name: str) -> dict[str, Any]:
+    if name in NAMES:
+        body = parse_yaml(declaration(name), f"{name}.yaml")
+    elif Path(name).suffix in (".yaml", ".yml"):
+        body = read_yaml(Path(name))
+    else:
+        raise SpecError(
+            f"there is no artefact {name!r}{did_you_mean(name, NAMES)}; give one of "
+            f"{', '.join(NAMES)}, or a YAML file of your own"
+        )
+    like = body.pop("like", None)
+    return {**_body(str(like)), **body} if like else body
+
+
+def _faces(body: Mapping[str, Any]) -> dict[str, Any]:
+    """The same rows on the drawn faces: settings of CelebA become one column."""
+    title = f"{body['title']}; rows run on the drawn faces"
+    columns = body.get("columns") or {"": {}}
+    base = dict(body.get("base") or {})
+    base["data"] = {k: v for k, v in (base.get("data") or {}).items() if k not in _OWN}
+    kept = {
+        name: {**layer, "data": {k: v for k, v in (layer.get("data") or {}).items() if k != _SET}}
+        for name, layer in columns.items()
+    }
+    distinct: dict[str, tuple[str, Any]] = {}
+    for name, layer in kept.items():
+        distinct.setdefault(repr(layer), (name, layer))
+    found = dict(distinct.values())
+    if len(found) == 1:
+        found = {"faces": next(iter(found.values()))}
+    return {"title": title, "columns": found, "base": base, "paper": None}
+
+
+_SET = "setting"
+_OWN = (_SET, "sensitive", "target")  # names of attributes that only the real data has
+
+
+def _stem(name: str) -> str:
+    return name if name in NAMES else Path(name).stem
+
+
+def _chosen(found: dict[str, Any], asked: list[str] | None, message: str) -> dict[str, Any]:
+    for name in asked or []:
+        if name not in found:
+            raise SpecError(f"{message} {name!r}{did_you_mean(name, found)}")
+    return {k: v for k, v in found.items() if asked is None or k in asked}

@@ -1,0 +1,144 @@
+"""Make an artefact: run what is missing, and write it after every run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from shasam.documents import read_json
+from shasam.errors import TrainingError
+from shasam.files import write_atomic
+from shasam.output.progress import shown_progress
+from shasam.output.terminal import emit, say
+from shasam.pipeline.sweep import Outcome, says, sweep
+from shasam.reproduce import cost, drawn, filled, objectives, written
+from shasam.reproduce.artefact import Artefact
+from shasam.reproduce.cells import Cell, Place, cells
+from shasam.runs.records import keep as keep_records
+from shasam.runs.reproducible import how_runs_compute
+
+
+@dataclass(frozen=True)
+class How:
+    """How missing runs are carried out."""
+
+    out: Path
+    jobs: int = 1
+    threads: int | None = None
+    device: str = "auto"
+    reproducible: bool = False
+    dry: bool = False  # list them instead
+
+
+@dataclass(frozen=True)
+class Sources:
+    """Records to fill the artefact from, and where to keep those of finished runs."""
+
+    records: Path | None = None
+    keep: Path | None = None
+
+
+def table(
+    artefact: Artefact,
+    place: Place,
+    profile: str,
+    seeds: int,
+    to: Path,
+    how: How,
+    sources: Sources,
+) -> list[Path]:
+    """Fill a table with what is done, run the rest, and return the files that were written."""
+    wanted, refused = cells(artefact, place, profile=profile, seeds=seeds)
+    data = place.name if place.features is None else f"embeddings of {place.name}"
+
+    def done() -> dict[str, filled.Done]:
+        if sources.records is not None:
+            return filled.from_records(sources.records)
+        return filled.from_folder(wanted, how.out)
+
+    def write() -> list[Path]:
+        found = done()
+        if sources.keep is not None and sources.records is None:
+            _keep([cell for cell in wanted if cell.identity in found], how.out, sources.keep)
+        full = filled.fill(artefact, wanted, found, profile=profile, data=data, refused=refused)
+        return _write(full, to)
+
+    found = done()
+    missing = [cell for cell in wanted if cell.identity not in found]
+    say(f"{artefact.title}: {len(wanted) - len(missing)} of {len(wanted)} runs are done")
+    if how.dry:
+        for cell in missing:
+            say(f"to do  {cell.row}, {cell.column}, seed {cell.seed}: {cell.spec.name}")
+    elif missing and sources.records is None:
+        _run(missing, how, write)
+    return write()
+
+
+def _run(missing: Sequence[Cell], how: How, write: Callable[[], object]) -> None:
+    def tell(outcome: Outcome) -> None:
+        say(says(outcome))
+        write()
+
+    say(how_runs_compute(how.jobs, how.threads, how.reproducible))
+    outcomes = sweep(
+        list({cell.spec.name: cell.spec for cell in missing}.values()),
+        how.out,
+        jobs=how.jobs,
+        threads=how.threads,
+        device=how.device,
+        reproducible=how.reproducible,
+        tell=tell,
+        say=say,
+    )
+    failed = sum(outcome.status == "failed" for outcome in outcomes)
+    if failed:
+        raise TrainingError(f"{failed} runs failed; the same command tries them again")
+
+
+def _keep(done: Sequence[Cell], out: Path, experiment: Path) -> None:
+    labels = {cell.spec.name: cell.label for cell in done}
+    keep_records([out / name for name in labels], experiment, labels)
+
+
+def _write(full: filled.Filled, to: Path) -> list[Path]:
+    name = full.artefact.name
+    texts = {
+        ".md": written.as_markdown(full),
+        ".tex": written.as_latex(full),
+        ".csv": written.as_csv(full),
+    }
+    paths = _texts(to, name, texts)
+    figure = drawn.draw(full)
+    return paths if figure is None else [*paths, *drawn.save(figure, to / f"{name}.svg")]
+
+
+def objectives_table(to: Path) -> list[Path]:
+    """Table 1 on its example, on the screen too."""
+    text = objectives.as_markdown()
+    emit(text)
+    return _texts(to, "table1", {".md": text, ".csv": objectives.as_csv()})
+
+
+def cost_table(
+    artefact: Artefact, place: Place, profile: str, to: Path, records: Path | None
+) -> list[Path]:
+    """The cost of stage 1: measured now, or from the record of an earlier measurement."""
+    if records is not None:
+        costs = cost.from_json(read_json(records / "cost.json"))
+    else:
+        wanted, _ = cells(artefact, place, profile=profile, seeds=1)
+        with shown_progress() as named:
+            costs = cost.measure_costs(artefact, wanted, profile, named("measuring in turns"))
+    text = cost.as_markdown(costs)
+    emit(text)
+    record = json.dumps(cost.as_json(costs), indent=1) + "\n"
+    return _texts(to, "cost", {".md": text, ".csv": cost.as_csv(costs), ".json": record})
+
+
+def _texts(to: Path, name: str, texts: Mapping[str, str]) -> list[Path]:
+    paths = {to / f"{name}{suffix}": text for suffix, text in texts.items()}
+    for path, text in paths.items():
+        write_atomic(path, text)
+    return list(paths)

@@ -1,0 +1,160 @@
+"""The paper's tables as commands: declared once, filled from runs or records, never guessed."""
+
+from __future__ import annotations
+
+import csv
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import pytest
+
+from shasam.cli import main
+from shasam.errors import DataError, SpecError
+from shasam.report.published import printed_table
+from shasam.reproduce import drawn, filled, objectives, written
+from shasam.reproduce.artefact import NAMES, artefact
+from shasam.reproduce.cells import Place, cells, identity, place_of
+from shasam.spec import resolve
+
+pytestmark = pytest.mark.needs_torch
+EXPERIMENTS = Path(__file__).parents[2] / "experiments"
+TABLES = [name for name in NAMES if artefact(name).kind == "table"]
+OWN = """
+title: One row
+data: celeba
+paper: table2
+metrics: [eo_mean, accuracy]
+base: {data: {n: 64, holdout_per_cell: 8}}
+columns: {a/m: {data: {setting: a/m}}}
+parts: {resnet: {CE: {method: ce}}}
+"""
+
+
+@pytest.mark.parametrize("profile", ["cpu", "paper"])
+@pytest.mark.parametrize("name", TABLES)
+def test_every_row_and_column_of_the_package_is_a_specification(name, profile):
+    one = artefact(name, profile=profile)
+    assert one.data is not None
+    runs, refused = cells(one, Place(one.data), profile=profile, seeds=1)
+    assert not refused
+    assert len(runs) == len(one.rows()) * len(one.columns)
+    assert len({run.identity for run in runs}) == len(runs)
+
+
+@pytest.mark.parametrize("name", [name for name in TABLES if artefact(name).paper])
+def test_rows_and_columns_that_the_paper_prints_are_found_in_its_table(name):
+    one = artefact(name)
+    assert one.printed is not None
+    assert set(one.columns) == set(one.printed.columns)
+    assert {one.printed_row(row) for row in one.rows()} & set(one.printed.rows)
+
+
+def test_the_published_numbers_are_those_of_the_paper():
+    table2, fairvit = printed_table("table2"), printed_table("fairvit")
+    found = table2.get("SHaSaM FLCMI", "a/m&y", "eo_mean")
+    assert found is not None
+    assert (found.value, found.deviation) == (14.6, 0.3)
+    parity = fairvit.get("FairViT", "a/br", "demographic_parity")
+    assert parity is not None
+    assert parity.value == pytest.approx(7.01)  # printed as 0.701 e-1
+    assert table2.get("CE", "a/m", "demographic_parity") is None
+
+
+def test_a_table_is_filled_from_records_and_a_cell_without_a_run_is_empty():
+    one = artefact("utkface", profile="cpu")
+    runs, refused = cells(one, Place("utkface"), profile="cpu", seeds=3)
+    done = {
+        identity(resolve(run.spec.as_dict())): filled.Done(
+            {"accuracy": 0.8 + run.seed / 100, "eo_mean": 0.1}, "abc" * 8, {"images_seen": 96_000}
+        )
+        for run in runs
+        if (run.row, run.column) == ("FSCL+", "alpha 4")
+    }
+    full = filled.fill(one, runs, done, profile="cpu", data="utkface", refused=refused)
+    assert full.done == 3
+    text = written.as_markdown(full)
+    line = next(line for line in text.splitlines() if line.startswith("| FSCL+ |"))
+    assert line.split(" | ")[1:3] == ["91.5 ·", "0.6 ·"]
+    assert "90.1 · 81.0 ± 1.0 (-9.1)" in line
+    empty = next(line for line in text.splitlines() if line.startswith("| MFD |"))
+    assert not any(character.isdigit() for character in empty)
+    rows = list(csv.DictReader(written.as_csv(full).splitlines()))
+    own = [r for r in rows if (r["row"], r["column"]) == ("FSCL+", "alpha 4")]
+    assert [r["seeds"] for r in own] == ["3", "3"]
+    assert r"90.1 $\cdot$ 81.0 $\pm$ 1.0 (-9.1)" in written.as_latex(full)
+
+
+def test_where_the_data_lies_does_not_make_another_run():
+    body = {"method": "ce", "data": {"name": "utkface", "alpha": 4}}
+    here = resolve({**body, "data": {**body["data"], "root": "here"}}, profile="cpu")
+    there = resolve({**body, "data": {**body["data"], "root": "there"}}, profile="cpu")
+    other = resolve({**body, "data": {**body["data"], "root": "here", "alpha": 3}}, profile="cpu")
+    assert here.key != there.key
+    assert identity(here) == identity(there) != identity(other)
+
+
+def test_without_a_folder_it_says_what_to_download_and_under_which_licence():
+    with pytest.raises(DataError, match=r"--celeba DIR.*non-commercial research.*--data faces"):
+        place_of(artefact("table2"))
+
+
+def test_unknown_names_are_answered_with_the_nearest():
+    with pytest.raises(SpecError, match="did you mean 'table2'"):
+        artefact("tabel2")
+    with pytest.raises(SpecError, match="no setting 'a/x'"):
+        artefact("table2").only(None, ["a/x"])
+
+
+@pytest.mark.parametrize("name", ["utkface", "convergence", "table2"])
+def test_figures_of_every_kind_are_drawn(name):
+    one = artefact(name, profile="cpu")
+    assert one.data is not None
+    runs, refused = cells(one, Place(one.data), profile="cpu", seeds=2)
+    done = {
+        run.identity: filled.Done(
+            {"accuracy": 0.7 + i % 7 / 100, "eo_mean": i % 11 / 100}, "0" * 64, {"images_seen": i}
+        )
+        for i, run in enumerate(runs)
+    }
+    full = filled.fill(one, runs, done, profile="cpu", data=one.data, refused=refused)
+    figure = drawn.draw(full)
+    assert figure is not None
+    marks = ElementTree.fromstring(drawn.standalone(figure))
+    assert sum("c0" in (mark.get("class") or "").split() for mark in marks.iter()) > 1
+
+
+def run(words: list[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+    assert ended.value.code == 0
+
+
+def test_an_artefact_of_ones_own_runs_once_and_is_not_run_again(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("SHASAM_CACHE", str(tmp_path / "cache"))
+    own = tmp_path / "own.yaml"
+    own.write_text(OWN, encoding="utf-8")
+    words = ["reproduce", str(own), "--data", "faces", "--profile", "smoke", "--seeds", "1"]
+    words += ["--out", str(tmp_path / "runs")]
+    to = ["--to", str(tmp_path / "to")]
+    run([*words, *to, "--keep", str(tmp_path / "kept")])
+    assert "0 of 1 runs are done" in capsys.readouterr().out
+    first = (tmp_path / "to" / "own.md").read_text(encoding="utf-8")
+    assert "1 of 1 runs; data: faces" in first
+    run([*words, *to])
+    assert "1 of 1 runs are done" in capsys.readouterr().out
+    run([*words, "--from-records", str(tmp_path / "kept"), "--to", str(tmp_path / "again")])
+    again = {path.name: path.read_bytes() for path in (tmp_path / "again").iterdir()}
+    assert again == {path.name: path.read_bytes() for path in (tmp_path / "to").iterdir()}
+
+
+def test_table_1_shows_what_the_printed_objectives_cannot_tell_apart():
+    rows = {row[:2]: row[2:] for row in objectives.rows()}
+    for (_, _), (printed, definition, _) in rows.items():
+        assert printed == pytest.approx(definition, abs=1e-9)
+    for name in ("FLCMI", "LogDetCMI"):
+        apart = rows["target separated", name]
+        exchanged = rows["anchors and negatives exchanged", name]
+        assert apart[0] == pytest.approx(exchanged[0], abs=1e-9)
+        assert exchanged[2] > apart[2] + 0.01
+    assert rows["all embeddings equal", "FLCMI"][0] == pytest.approx(0, abs=1e-9)
+    assert rows["all embeddings equal", "FLCMI"][2] == pytest.approx(0.6931, abs=1e-3)
