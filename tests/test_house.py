@@ -55,6 +55,7 @@ MAY_IMPORT = {
         "losses",
         "submodular",
     },
+    "sklearn": {"spec", "training", "methods", "data", "runs", "pipeline"},
     "testing": {
         "sampling",
         "spec",

@@ -74,9 +74,10 @@ def test_the_core_has_no_torch_and_the_extra_has_the_modules_that_need_names():
 
 
 def test_nothing_is_imported_that_the_core_or_an_extra_does_not_declare():
-    module = {"pillow": "PIL", "pyyaml": "yaml"}  # where the name to import is another one
+    # where the name to import is another one
+    module = {"pillow": "PIL", "pyyaml": "yaml", "scikit-learn": "sklearn"}
     texts = [*PROJECT["dependencies"]]
-    for extra in ("torch", "jpeg", "tensorboard", "pretrained", "png", *OPTIONAL):
+    for extra in ("torch", "jpeg", "tensorboard", "pretrained", "png", "sklearn", *OPTIONAL):
         texts += PROJECT["optional-dependencies"][extra]
     names = [Requirement(text).name for text in texts]
     brought = {"shasam", *(module.get(name, name.replace("-", "_")) for name in names)}

@@ -58,6 +58,7 @@ class MinedPlan(BatchPlan):
         self.ground = torch.zeros(0, dtype=torch.int64)
         self.cells: dict[tuple[int, int], Tensor] = {}  # the order in which each cell is used
         self.cursor: dict[tuple[int, int], int] = {}
+        self._roles: dict[tuple[tuple[int, int], str], list[tuple[int, int]]] = {}
         self.small_pools = 0  # pools that held fewer than k rows
         self._step = 0
 
@@ -160,26 +161,41 @@ class MinedPlan(BatchPlan):
 
     def _pool(self, pair: tuple[int, int], role: str, wanted: int) -> Tensor:
         """The next rows of the cells that fit a role; a cell that is used up starts again."""
-        filled = [cell for cell, rows in self.cells.items() if len(rows)]
-        t_K, s_K = torch.tensor(filled).T  # labels of the cells, of which the role fits some
-        cells = [filled[place] for place in getattr(pools_of(t_K, s_K, *pair), role)]
+        cells = self._cells_of_role(pair, role)
         have = sum(len(self.cells[cell]) for cell in cells)
         if have < self.k:
             self.small_pools += 1
             if self.config.small_pool == "shrink":
                 wanted = have
-        taken = []
+        pool = torch.empty(wanted, dtype=torch.int64)
         # cells take turns, so that every other group, or class, has its share; the first one
         # changes with the step, because a pool may have fewer rows than there are cells
-        for number in range(self._step, self._step + wanted):
-            cell = cells[number % len(cells)]
-            rows, place = self.cells[cell], self.cursor[cell]
-            if place == len(rows):
+        for number, cell in enumerate(cells):
+            first = (number - self._step) % len(cells)
+            turns = len(range(first, wanted, len(cells)))
+            pool[first :: len(cells)] = self._next(cell, turns)
+        return pool
+
+    def _next(self, cell: tuple[int, int], count: int) -> Tensor:
+        """The next rows of a cell, which is shuffled whenever it is used up."""
+        parts = []
+        while count:
+            if self.cursor[cell] == len(self.cells[cell]):
                 self._shuffle(cell)
-                rows, place = self.cells[cell], 0
-            taken.append(int(rows[place]))
-            self.cursor[cell] = place + 1
-        return torch.tensor(taken, dtype=torch.int64)
+            place = self.cursor[cell]
+            parts.append(self.cells[cell][place : place + count])
+            self.cursor[cell] += len(parts[-1])
+            count -= len(parts[-1])
+        return torch.cat(parts) if parts else torch.zeros(0, dtype=torch.int64)
+
+    def _cells_of_role(self, pair: tuple[int, int], role: str) -> list[tuple[int, int]]:
+        """The filled cells that fit a role of a pair; the same for as long as the cells are."""
+        if (pair, role) not in self._roles:
+            filled = [cell for cell, rows in self.cells.items() if len(rows)]
+            t_K, s_K = torch.tensor(filled).T
+            fitting = getattr(pools_of(t_K, s_K, *pair), role)
+            self._roles[pair, role] = [filled[place] for place in fitting]
+        return self._roles[pair, role]
 
     def _triplet(self, pair: tuple[int, int], rows_B: Tensor, sets: list[Tensor]) -> Triplet:
         sizes = [len(part) for part in sets]
@@ -209,7 +225,7 @@ class MinedPlan(BatchPlan):
         ground = self._with_every_cell(ground, preferred)
         self.epoch, self.ground = epoch, ground
         t, s = self.t_N[ground], self.s_N[ground]
-        self.cells = cells_of(ground, t, s)
+        self.cells, self._roles = cells_of(ground, t, s), {}
         self.cursor = {cell: 0 for cell in self.cells}
         if self.config.refresh == "epoch" and self.growth(step + self.steps_per_epoch) > 1.0:
             self.bank.refresh_all(ground, embed, step)
@@ -263,7 +279,7 @@ class MinedPlan(BatchPlan):
         self.epoch, self.small_pools, self.bank.embedded = (int(x) for x in state["numbers"])
         self.ground = state["ground"]
         names = sorted(name for name in state if name.startswith("cell."))
-        self.cells = {}
+        self.cells, self._roles = {}, {}
         for name in names:
             _, i, j = name.split(".")
             self.cells[int(i), int(j)] = state[name]

@@ -13,7 +13,7 @@ from typing import NoReturn
 import torch
 from lightning_fabric import Fabric
 
-from shasam.keyed import text_key
+from shasam.keyed import seed_torch, text_key
 from shasam.methods.base import Method, Stage
 from shasam.runs.log import RunLog
 from shasam.sampling import TrainingRows
@@ -147,7 +147,7 @@ class Trainer:
 
     def _step(self, run: StageRun) -> float:
         step, stage = self.state.step, run.stage
-        torch.manual_seed(text_key(self.seed, stage.name, step))
+        seed_torch(text_key(self.seed, stage.name, step), self.fabric.device)
         started = time.perf_counter()
         drawn = run.plan.draw(step // run.plan.steps_per_epoch, step, self.batches.embed)
         if stage.sampling == "mined":
@@ -156,7 +156,7 @@ class Trainer:
             self.log.write("mining", **note)
         batch = self.batches.make(run, drawn, step)
         # keyed again: how many numbers mining has drawn must not matter to the step
-        torch.manual_seed(text_key(self.seed, stage.name, step, "step"))
+        seed_torch(text_key(self.seed, stage.name, step, "step"), self.fabric.device)
         total = self.stepper.step(run, batch, self.epoch_log)
         average_buffers(self.method, self.fabric)  # mining must pick alike in every process
         if run.ema is not None:

@@ -1,0 +1,248 @@
+"""``FairClassifier``: the methods of this package as a scikit-learn estimator.
+
+It trains on an array with the trainer of ``shasam train``, in memory: nothing is written.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+from shasam.extras import need
+
+need("torch", __name__)
+need("sklearn", __name__)
+
+import numpy as np
+import pyarrow as pa
+import torch
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+from torch import Tensor
+
+from shasam.data.manifest import SCHEMA, Manifest
+from shasam.errors import ShasamWarning
+from shasam.keyed import keyed
+from shasam.methods.base import Method
+from shasam.pipeline.build import build_method
+from shasam.registry import lookup
+from shasam.runs.log import RunLog
+from shasam.spec import RunSpec, resolve
+from shasam.training.inference import read_rows
+from shasam.training.runtime import Runtime, one_process
+from shasam.training.trainer import Trainer
+from shasam.types import Predictions
+
+_PART = 256  # rows that are scored together; a shorter part is filled up, so that the score of a
+# row does not depend on how many rows are asked for
+_PLAIN = "ce"  # what is trained where there are no groups to be fair to
+
+
+class Arrays:
+    """An array and its labels as the trainer reads a data set."""
+
+    def __init__(self, x: np.ndarray, t: np.ndarray, s: np.ndarray, held: np.ndarray) -> None:
+        self.x = torch.from_numpy(np.ascontiguousarray(x, dtype=np.float32))
+        self.classes, self.groups = int(t.max()) + 1, int(s.max()) + 1
+        ids = np.char.zfill(np.arange(len(x)).astype(str), 12)
+        split = np.where(held, "val", "train")
+        table = pa.table([ids, ids, ids, t, s, split], schema=SCHEMA)
+        names = (tuple(map(str, range(n))) for n in (self.classes, self.groups))
+        self.manifest = Manifest(table, *names)
+
+    def rows(self, split: str) -> np.ndarray:
+        return self.manifest.rows(split)
+
+    def images(self, rows: Tensor) -> Tensor:
+        return self.x[rows]
+
+
+class FairClassifier(ClassifierMixin, BaseEstimator):
+    """A classifier whose errors should not depend on a sensitive attribute.
+
+    Without ``sensitive``, or where all rows are in one group, there is nothing to be fair to:
+    cross-entropy is trained whatever the method, with a warning, and ``method_`` says so.
+
+    Parameters
+    ----------
+    method
+        Any method that reads vectors; `shasam methods` lists them.
+    options
+        Options of the method, such as ``{"temperature": 0.5}``.
+    profile
+        Settings to start from: cpu, quick, paper or smoke.
+    steps, lr, batch_size
+        Steps of the first stage, its learning rate and the rows in a batch; None: the profile's.
+    encoder
+        mlp, or identity for a linear model.
+    overrides
+        Any other keys of a specification, such as ``{"model.width": 512}``.
+    validation_fraction
+        Share of the rows that decisions are fitted on after training (``posthoc``). Other methods
+        train on all rows.
+    random_state
+        Seed of the start weights and the batches.
+    device
+        cpu, cuda or mps.
+
+    >>> from sklearn.datasets import make_classification
+    >>> X, y = make_classification(400, random_state=0)
+    >>> model = FairClassifier("balanced", steps=50).fit(X, y, sensitive=X[:, 0] > 0)
+    >>> model.predict(X[:3]).shape
+    (3,)
+    """
+
+    def __init__(
+        self,
+        method: str = "shasam",
+        *,
+        options: Mapping[str, Any] | None = None,
+        profile: str = "cpu",
+        steps: int | None = None,
+        lr: float | None = None,
+        batch_size: int | None = None,
+        encoder: str = "mlp",
+        overrides: Mapping[str, Any] | None = None,
+        validation_fraction: float = 0.2,
+        random_state: int | np.random.RandomState | None = 0,
+        device: str = "cpu",
+    ) -> None:
+        self.method = method
+        self.options = options
+        self.profile = profile
+        self.steps = steps
+        self.lr = lr
+        self.batch_size = batch_size
+        self.encoder = encoder
+        self.overrides = overrides
+        self.validation_fraction = validation_fraction
+        self.random_state = random_state
+        self.device = device
+
+    def fit(self, X: Any, y: Any, sensitive: Any = None) -> FairClassifier:
+        """Train on rows ``X`` (n, D), classes ``y`` (n,) and groups ``sensitive`` (n,)."""
+        X, y = validate_data(self, X, y, dtype=np.float32)
+        check_classification_targets(y)
+        self.classes_, t = np.unique(column_or_1d(y), return_inverse=True)
+        if len(self.classes_) < 2:
+            raise ValueError(
+                f"FairClassifier needs at least two classes; y has 1 class, {self.classes_[0]!r}"
+            )
+        self.groups_, s = self._grouped(sensitive, len(X))
+        self.method_ = self.method if len(self.groups_) > 1 else _PLAIN
+        if self.method_ != self.method:
+            why = "no groups were given" if sensitive is None else "all rows are in one group"
+            warnings.warn(
+                f"{why}, so {_PLAIN} is trained instead of {self.method}; give fit(X, y, "
+                "sensitive=...), and where another estimator calls fit, request it with "
+                "set_fit_request(sensitive=True)",
+                ShasamWarning,
+                stacklevel=2,
+            )
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        held = self._held_out(t, s, seed)
+        data = Arrays(X, t.astype(np.int64), s.astype(np.int64), held)
+        self.spec_ = self._spec(X.shape[1], int((~held).sum()), seed)
+        with torch.random.fork_rng(devices=[]):  # the caller's random numbers stay their own
+            self.model_ = self._train(data)
+        return self
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """Class probabilities (n, C), in the order of ``classes_``."""
+        check_is_fitted(self)
+        X = validate_data(self, X, dtype=np.float32, reset=False)
+        device = torch.device(self.device)
+        parts = []
+        with torch.no_grad():
+            for start in range(0, len(X), _PART):
+                part = torch.from_numpy(np.ascontiguousarray(X[start : start + _PART]))
+                full = torch.zeros(_PART, X.shape[1])
+                full[: len(part)] = part
+                scores = next(iter(self.model_.logits(full.to(device)).values()))
+                parts.append(torch.softmax(scores.double().cpu(), dim=1)[: len(part)])
+        return torch.cat(parts).numpy()
+
+    def predict(self, X: Any, sensitive: Any = None) -> np.ndarray:
+        """Classes (n,); ``posthoc`` decides by group and needs ``sensitive`` here as well."""
+        scores = self.predict_proba(X)
+        prediction = scores.argmax(1)
+        if type(self.model_).decide is Method.decide:
+            return self.classes_[prediction]
+        if sensitive is None:
+            raise ValueError(f"{self.method_} decides by group: give predict(X, sensitive)")
+        given = column_or_1d(sensitive)
+        place = {group: number for number, group in enumerate(self.groups_.tolist())}
+        strange = sorted({str(g) for g in given.tolist() if g not in place})
+        if strange:
+            raise ValueError(f"{', '.join(strange[:3])} was not among the groups of fit")
+        if len(given) != len(scores):
+            raise ValueError(f"{len(scores)} rows came with {len(given)} groups")
+        ids = np.array([f"{row:012d}" for row in range(len(scores))])
+        groups = np.array([place[group] for group in given.tolist()])
+        asked = Predictions(ids, np.full(len(scores), -1), prediction, groups, scores)
+        return self.classes_[self.model_.decide(asked).prediction]
+
+    def _grouped(self, sensitive: Any, rows: int) -> tuple[np.ndarray, np.ndarray]:
+        if sensitive is None:
+            return np.array([0]), np.zeros(rows, dtype=np.int64)
+        given = column_or_1d(sensitive)
+        if len(given) != rows:
+            raise ValueError(f"{rows} rows came with {len(given)} groups; give one for each")
+        if given.dtype.kind == "f" and not np.isfinite(given).all():
+            raise ValueError("sensitive holds NaN or infinity; give every row a group")
+        groups, codes = np.unique(given, return_inverse=True)
+        return groups, codes
+
+    def _held_out(self, t: np.ndarray, s: np.ndarray, seed: int) -> np.ndarray:
+        """The rows of every cell that post-processing is fitted on, where it is wanted."""
+        held = np.zeros(len(t), dtype=bool)
+        if lookup("method", self.method_).after_training is Method.after_training:
+            return held
+        cell = t * (int(s.max()) + 1) + s
+        for number in np.unique(cell):
+            rows = np.flatnonzero(cell == number)
+            order = keyed(seed, int(number)).permutation(len(rows))
+            held[rows[order[: int(self.validation_fraction * len(rows))]]] = True
+        return held
+
+    def _spec(self, dim: int, rows: int, seed: int) -> RunSpec:
+        body: dict[str, Any] = {
+            "method": self.method_,
+            "options": dict(self.options or {}) if self.method_ == self.method else {},
+            "data": {"name": "embeddings", "features_dim": dim},
+            "model": {"encoder": self.encoder},
+            "seed": seed,
+        }
+        given = {"steps": self.steps, "lr": self.lr, "batch_views": self.batch_size}
+        train = {key: value for key, value in given.items() if value is not None}
+        spec = resolve(body, {"train": train}, self.overrides or {}, profile=self.profile)
+        # a batch of more rows than there are cannot be drawn
+        stages = {
+            name: stage.model_copy(update={"batch_views": min(stage.batch_views, rows)})
+            for name, stage in (("learn", spec.train.learn), ("classify", spec.train.classify))
+        }
+        return spec.model_copy(update={"train": spec.train.model_copy(update=stages)})
+
+    def _train(self, data: Arrays) -> Method:
+        spec = self.spec_
+        fabric = one_process(spec.train, self.device)
+        method, _ = build_method(spec, data.classes, data.groups)
+        trainer = Trainer(
+            method,
+            data,
+            spec.train,
+            seed=spec.seed,
+            image_size=spec.data.size,
+            views=spec.data.views,
+            fabric=fabric,
+            runtime=Runtime(quiet=True),
+            log=RunLog(None),
+        )
+        trainer.fit()
+        held = torch.as_tensor(data.rows("val"))
+        if len(held):
+            method.after_training(next(iter(read_rows(method, data, held, fabric)[1].values())))
+        return method
