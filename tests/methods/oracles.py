@@ -92,8 +92,10 @@ def grl_oracle(m: Method, b: Batch, stage: str) -> Sequence:
 
 
 def lnl_oracle(m: Method, b: Batch, stage: str) -> Sequence:
-    f, found = m.encoder.forward_taps(b.images, ("layer2",))
-    scores = m.predictor(found["layer2"])  # (B, G, h, w)
+    tap = "hidden2" if "hidden2" in m.encoder.taps else "layer2"  # the last layer of an MLP
+    f, found = m.encoder.forward_taps(b.images, (tap,))
+    read = found[tap] if found[tap].ndim == 4 else found[tap][:, :, None, None]
+    scores = m.predictor(read)  # (B, G, h, w)
     pixels = scores.permute(0, 2, 3, 1)
     entropy, group, count = torch.zeros(()), torch.zeros(()), 0
     for i, image in enumerate(pixels):
@@ -112,10 +114,11 @@ def mfd_oracle(m: Method, b: Batch, stage: str) -> Sequence:
     if stage == "teacher":
         return [ce(m.teacher["classifier"](m.teacher["encoder"](b.images)), b.t_B)]
     balanced(b, m)
-    f, found = m.encoder.forward_taps(b.images, ("layer4",))
+    tap = "hidden2" if "hidden2" in m.encoder.taps else "layer4"
+    f, found = m.encoder.forward_taps(b.images, (tap,))
     with torch.no_grad():
-        _, given = m.teacher["encoder"].forward_taps(b.images, ("layer4",))
-    student, teacher = found["layer4"].flatten(1), given["layer4"].flatten(1)
+        _, given = m.teacher["encoder"].forward_taps(b.images, (tap,))
+    student, teacher = found[tap].flatten(1), given[tap].flatten(1)
     scale = m.config.sigma * mean_distance(teacher, student)
     gap = torch.zeros(())
     for t in range(m.classes):

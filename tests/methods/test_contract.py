@@ -28,6 +28,21 @@ def test_method_keeps_the_contract(name: str) -> None:
     assert ("overfits" in report.checked) == by_heart
 
 
+def of_vectors() -> list[str]:
+    return [name for name in sorted(CASES) if not lookup("method", name).needs_images]
+
+
+@pytest.mark.parametrize("name", of_vectors())
+def test_method_keeps_the_contract_on_vectors(name: str) -> None:
+    method = lookup("method", name)
+    report = check_method(method, inputs="vectors", overfit=name not in LONG, **CASES[name])
+    assert {"objective", "saved and loaded", "predictions"} <= set(report.checked)
+
+
+def test_four_methods_are_tied_to_image_networks() -> None:
+    assert set(CASES) - set(of_vectors()) == {"fdvae", "tadet", "tadet-mmd", "fairvit"}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", LONG)
 def test_slow_methods_learn_the_images_by_heart(name: str) -> None:

@@ -1,9 +1,10 @@
-"""A bench for methods: a few small images in memory, batches of them, and single steps."""
+"""A bench for methods: a few small images or vectors in memory, batches, and single steps."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from torch import Tensor, nn
 
 from shasam.errors import SpecError
 from shasam.methods.base import Method, MethodConfig, Stage
-from shasam.models import Encoder, ResNet18, ViT
+from shasam.models import MLP, Encoder, ResNet18, ViT
 from shasam.sampling import BatchPlan, TrainingRows
 from shasam.spec.train import StageSpec
 from shasam.training.modes import set_modes
@@ -24,6 +25,7 @@ from shasam.training.optimizers import make_optimizer
 from shasam.types import Batch, Losses, Predictions
 
 SIZE = 32  # pixels
+NUMBERS = 24  # in a vector
 PROGRESS = 0.37  # so that ramps and late starts are under way
 
 
@@ -37,6 +39,11 @@ def small_vit() -> Encoder:
     return ViT("tiny", SIZE, 16, depth=2)
 
 
+def small_mlp() -> Encoder:
+    """A perceptron of two hidden layers."""
+    return MLP(NUMBERS, width=16, depth=2)
+
+
 @dataclass
 class Lab:
     """Builds a method again and again, and feeds it."""
@@ -46,6 +53,7 @@ class Lab:
     encoder: Callable[[], Encoder] | None
     classes: int = 2
     groups: int = 2
+    inputs: Literal["images", "vectors"] = "images"
     images: Tensor = field(init=False)
     t_N: Tensor = field(init=False)
     s_N: Tensor = field(init=False)
@@ -64,9 +72,11 @@ class Lab:
         self.t_N, self.s_N = mixed[:, 0].contiguous(), mixed[:, 1].contiguous()
         count = len(labels)
         g = torch.Generator().manual_seed(1)
-        shift_t = torch.randn(self.classes, 3, SIZE, SIZE, generator=g)
-        shift_s = torch.randn(self.groups, 3, 1, 1, generator=g)
-        noise = torch.randn(count, 3, SIZE, SIZE, generator=g)
+        images = self.inputs == "images"
+        one, flat = ((3, SIZE, SIZE), (3, 1, 1)) if images else ((NUMBERS,), (NUMBERS,))
+        shift_t = torch.randn(self.classes, *one, generator=g)
+        shift_s = torch.randn(self.groups, *flat, generator=g)
+        noise = torch.randn(count, *one, generator=g)
         self.images = 0.3 * noise + 0.6 * shift_t[self.t_N] + 0.5 * shift_s[self.s_N]
 
     def build(self, seed: int = 0, changes: Mapping[str, float] | None = None) -> Method:
@@ -75,6 +85,8 @@ class Lab:
         torch.manual_seed(seed)
         if self.encoder is not None:
             return self.method(config, self.encoder(), self.classes, self.groups)
+        if self.inputs == "vectors":
+            return self.method(config, small_mlp(), self.classes, self.groups)
         try:
             return self.method(config, small_resnet(), self.classes, self.groups)
         except SpecError:  # it says that it needs a ViT
@@ -116,7 +128,7 @@ class Lab:
         images = self.images[rows]
         if same:
             images = images[:1].expand_as(images)
-        views = images.repeat(stage.views, 1, 1, 1)
+        views = torch.cat([images] * stage.views)
         if not same and stage.views > 1:
             g = torch.Generator().manual_seed(step)
             views = views + 0.1 * torch.randn(views.shape, generator=g)

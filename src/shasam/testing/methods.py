@@ -1,4 +1,4 @@
-"""``check_method``: a method does what it says, on small images, in seconds.
+"""``check_method``: a method does what it says, on small images or vectors, in seconds.
 
 It raises ``ContractError`` for the first promise that is broken. A method marks the weights of
 its loss parts in its ``Config``: ``Field(1.0, json_schema_extra={"weight": "ce"})`` says that the
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 from shasam.extras import need
 
@@ -60,20 +61,22 @@ def check_method(
     oracle: Oracle | None = None,
     oracle_logits: LogitsOracle | None = None,
     oracle_mined: PickOracle | None = None,
+    inputs: Literal["images", "vectors"] = "images",
     overfit: bool = True,
     overfit_steps: int = 40,
 ) -> MethodReport:
     """Check a method class; raise ``ContractError`` where it breaks a promise.
 
     Parameters: ``config`` (default: the method's own defaults), ``encoder`` makes an encoder for
-    images of 32 px (default: a small ResNet-18, or ViT for methods that refuse it), ``oracle``
+    images of 32 px (default: a small ResNet-18, or ViT for methods that refuse it) or, with
+    ``inputs="vectors"``, for vectors of 24 numbers (default: a small MLP), ``oracle``
     and ``oracle_logits`` naive versions of its losses and of its scores, ``oracle_mined`` of what
     it mines, ``overfit`` whether to train until all images (about 64, or 320 where a method mines)
     are known by heart, ``overfit_steps`` on each but the last stage.
     """
     chosen = config if config is not None else method.Config()
     try:
-        lab = Lab(method, chosen, encoder, classes, groups)
+        lab = Lab(method, chosen, encoder, classes, groups, inputs)
     except _BROKEN as error:
         raise ContractError(f"{method.__name__}: it cannot be built: {error!r}") from error
     checks: dict[str, Callable[[], str | None]] = {
