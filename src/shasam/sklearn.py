@@ -50,8 +50,8 @@ class Arrays:
         ids = np.char.zfill(np.arange(len(x)).astype(str), 12)
         split = np.where(held, "val", "train")
         table = pa.table([ids, ids, ids, t, s, split], schema=SCHEMA)
-        names = (tuple(map(str, range(n))) for n in (self.classes, self.groups))
-        self.manifest = Manifest(table, *names)
+        classes, groups = (tuple(map(str, range(n))) for n in (self.classes, self.groups))
+        self.manifest = Manifest(table, classes, groups)
 
     def rows(self, split: str) -> np.ndarray:
         return self.manifest.rows(split)
