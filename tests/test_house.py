@@ -39,7 +39,7 @@ MAY_IMPORT = {
     "sampling": {"mining"},
     "methods": {"sampling", "spec", "losses", "mining", "models", "data", "metrics"},
     "runs": {"spec", "metrics"},
-    "report": {"metrics", "runs"},
+    "report": {"metrics", "runs", "spec"},
     "training": {"sampling", "spec", "methods", "models", "data", "metrics", "runs"},
     "pipeline": {"spec", "training", "methods", "models", "data", "metrics", "runs", "report"},
     "export": {"pipeline", "runs", "methods", "data", "metrics", "report"},

@@ -50,30 +50,41 @@ def test_published_numbers_are_found_for_their_setting_only() -> None:
     assert published(utk | {"alpha": 5.0}) == [] == published({"source": "faces"})
 
 
-def test_runs_of_one_method_are_told_apart_by_what_differs(tmp_path: Path) -> None:
-    paths = []
-    for encoder in ("resnet18", "vit"):
-        for seed in range(2):
-            path = make_run(tmp_path, f"{encoder}{seed}", method="ce", seed=seed, n=400)
-            spec = yaml.safe_load((path / "spec.yaml").read_text())
-            spec["model"] = {"encoder": encoder, "width": len(encoder)}
-            spec["seed"] = seed
-            (path / "spec.yaml").write_text(yaml.safe_dump(spec))
-            paths.append(path)
-    rows = rows_of(paths)
-    assert [(r.method, r.seeds) for r in rows] == [
-        ("ce (encoder resnet18)", 2),
-        ("ce (encoder vit)", 2),
-    ]
-    assert [r.method for r in rows_of(paths[:2])] == ["ce"]  # nothing differs but the seed
-    spec["model"]["width"] = 99  # now the encoder alone does not tell them apart
-    (paths[-1] / "spec.yaml").write_text(yaml.safe_dump(spec))
-    assert "ce (encoder vit, width 99)" in [r.method for r in rows_of(paths)]
-    spec["model"]["width"] = 3
-    (paths[-1] / "spec.yaml").write_text(yaml.safe_dump(spec))
+def variant(folder: Path, name: str, seed: int = 0, **keys: object) -> Path:
+    """A run of ce whose specification has these keys."""
+    path = make_run(folder, name, method="ce", seed=seed, n=400)
+    spec = yaml.safe_load((path / "spec.yaml").read_text())
+    model = {"encoder": keys.pop("encoder", "resnet18"), "options": {"width": keys.pop("width", 8)}}
+    spec |= {"model": model, "seed": seed, "options": dict(keys)}
+    (path / "spec.yaml").write_text(yaml.safe_dump(spec))
+    return path
+
+
+def names(paths: list[Path]) -> list[tuple[str, int]]:
+    return [(row.method, row.seeds) for row in rows_of(paths)]
+
+
+def test_an_encoder_that_is_not_the_default_is_always_named(tmp_path: Path) -> None:
+    vit = [variant(tmp_path, f"v{seed}", seed, encoder="vit") for seed in range(2)]
+    assert names(vit) == [("ce@vit", 2)]
+    both = [*vit, variant(tmp_path, "r0"), variant(tmp_path, "r1", 1)]
+    assert sorted(names(both)) == [("ce", 2), ("ce@vit", 2)]
     other = make_run(tmp_path, "a-balanced", method="balanced", n=400)
-    page = write_report([other, *paths], tmp_path / "page.html").read_text()
-    assert "Against ce (encoder resnet18)" in page  # a variant of it is still the baseline
+    page = write_report([other, *both], tmp_path / "page.html").read_text()
+    assert "Against ce, on the same images" in page  # and not ce@vit
+
+
+def test_different_specifications_are_never_seeds_of_one_row_and_stand_in_the_order_of_values(
+    tmp_path: Path,
+) -> None:
+    budgets = [variant(tmp_path, f"k{k}{seed}", seed, k=k) for k in (16, 8, 128) for seed in (0, 1)]
+    assert names(budgets) == [("ce (k 8)", 2), ("ce (k 16)", 2), ("ce (k 128)", 2)]
+    # five keys differ at once: as few of them as tell all rows apart are named
+    keys = [{f"key{n}": int(n == i) for n in range(5)} for i in range(5)]
+    many = [variant(tmp_path, f"m{i}", **given) for i, given in enumerate(keys)]
+    found = names(many)
+    assert len(found) == 5 and all(seeds == 1 for _, seeds in found)
+    assert len({name for name, _ in found}) == 5
 
 
 def test_a_markdown_row_tells_what_its_runs_took(many_runs: list[Path]) -> None:

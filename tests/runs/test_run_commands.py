@@ -115,7 +115,7 @@ def test_a_comparison_shows_each_method_once_and_skips_what_is_done(trained, tmp
         return capfd.readouterr().out
 
     first = go()
-    assert first.count("done ") == 2 and "encoder vit" in first
+    assert first.count("done ") == 2 and "ce@vit" in first
     text = page.with_suffix(".md").read_text()
     assert "ce (encoder resnet18)" in text and "| parameters |" in text
     assert page.read_text().startswith("<!doctype html>")

@@ -21,9 +21,10 @@ from shasam.report import figures
 from shasam.report.comparing import audit_settings, settings_of
 from shasam.report.detail import Budget, detail, tiles
 from shasam.report.paired import Pairing
-from shasam.report.runs import opened_runs, recorded_subject, subject_of
+from shasam.report.runs import recorded_subject, subject_of
 from shasam.report.subject import Subject
 from shasam.report.svg import COLOURS, marker
+from shasam.report.variants import opened_runs
 from shasam.report.words import count, joined, percent, verdict
 from shasam.runs.directory import RunDirectory
 

@@ -48,12 +48,12 @@ class Pairing:
 
 def is_plain(method: str) -> bool:
     """Whether it is cross-entropy, the method that does nothing about the groups."""
-    return method.split(" (")[0].lower() in (BASELINE, "cross-entropy")
+    return method.split(" (")[0].split("@")[0].lower() in (BASELINE, "cross-entropy")
 
 
 def baseline_of(names: Sequence[str]) -> str:
     """What others are compared with: cross-entropy where it is there, else the first."""
-    return min(filter(is_plain, names), default=names[0])
+    return min(filter(is_plain, names), key=lambda name: ("@" in name, name), default=names[0])
 
 
 def pairings(subjects: Sequence[Sequence[Subject]], drawn: Drawn) -> list[Pairing]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,9 +14,6 @@ from shasam.report.predictions import read_predictions
 from shasam.report.subject import OF_RUNS, Subject, counts_of
 from shasam.runs.directory import PREDICTIONS, RunDirectory
 from shasam.types import Predictions
-
-MOST_DIFFERENCES = 3  # that a name tells
-ENCODER = "model.encoder"
 
 
 def predictions_of(run: RunDirectory) -> Predictions:
@@ -60,46 +57,6 @@ def _recorded(run: RunDirectory, rows: Predictions, complete: bool) -> dict[str,
 
 def _same(a: float, b: float) -> bool:
     return abs(a - b) < 1e-9 or (math.isnan(a) and math.isnan(b))
-
-
-def opened_runs(paths: Sequence[Path]) -> list[RunDirectory]:
-    """Runs to be shown together: where those of one method differ, each is told by its difference.
-
-    Seeds, and where the data lies, are no difference; the data itself is the setting. An encoder
-    that tells all variants apart is enough: profiles give each encoder settings of its own.
-    """
-    runs = [RunDirectory.evaluated(path) for path in paths]
-    flat = {run.path: dict(_flat(run.settings)) for run in runs}
-    out = []
-    for run in runs:
-        kin = [flat[r.path] for r in runs if (r.setting, r.method) == (run.setting, run.method)]
-        keys = dict.fromkeys(key for spec in kin for key in spec)
-        own = flat[run.path]
-        differ = [k for k in keys if len({repr(spec.get(k)) for spec in kin}) > 1]
-        if ENCODER in differ and _kinds(kin, [ENCODER]) == _kinds(kin, differ):
-            differ = [ENCODER]
-        words = [f"{k.rsplit('.', 1)[-1]} {own.get(k)}" for k in differ[:MOST_DIFFERENCES]]
-        if len(differ) > MOST_DIFFERENCES:
-            words.append(f"{len(differ) - MOST_DIFFERENCES} more")
-        out.append(RunDirectory(run.path, ", ".join(words)))
-    return out
-
-
-def _kinds(specs: Sequence[Mapping[str, Any]], keys: Sequence[str]) -> int:
-    """How many different specifications there are if only ``keys`` are looked at."""
-    return len({tuple(repr(spec.get(k)) for k in keys) for spec in specs})
-
-
-def _flat(spec: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Dotted keys and values of a specification, without seeds and data."""
-    for key, value in spec.items():
-        name = f"{prefix}{key}"
-        if name == "data" or name.endswith("seed"):
-            continue
-        if isinstance(value, Mapping):
-            yield from _flat(value, name + ".")
-        else:
-            yield name, value
 
 
 def found_runs(paths: Sequence[Path]) -> list[Path]:

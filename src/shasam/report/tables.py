@@ -13,8 +13,9 @@ from shasam.output import markdown
 from shasam.output.control import one_line
 from shasam.output.csv_text import Cell, csv_text
 from shasam.registry import did_you_mean
-from shasam.report.runs import finite, opened_runs, recorded_subject
+from shasam.report.runs import finite, recorded_subject
 from shasam.report.subject import Subject
+from shasam.report.variants import opened_runs
 from shasam.report.words import percent
 from shasam.runs.directory import RunDirectory
 

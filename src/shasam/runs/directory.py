@@ -23,7 +23,7 @@ from shasam.errors import BusyError, CheckpointError, DataError, FileError, Inpu
 from shasam.files import open_in_place, open_regular, write_atomic
 from shasam.parquet import read_parquet
 from shasam.runs.log import read_log
-from shasam.spec import RunSpec, stored_spec
+from shasam.spec import ModelSpec, RunSpec, stored_spec
 
 PREDICTIONS = "predictions.parquet"
 
@@ -191,6 +191,10 @@ class RunDirectory:
     @property
     def method(self) -> str:
         name = _named(self.settings.get("method")) or self.path.name
+        model = self.settings.get("model")
+        encoder = model.get("encoder") if isinstance(model, Mapping) else None
+        if isinstance(encoder, str) and encoder != ModelSpec().encoder:
+            name = f"{name}@{encoder}"  # only the default goes without saying
         return f"{name} ({self.variant})" if self.variant else name
 
     @cached_property
