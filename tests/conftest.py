@@ -26,7 +26,7 @@ CORE = {
     "metrics",
     "report",
     "test_core.py",
-    "test_house.py",
+    "test_structure.py",
     "test_table_files.py",
     "test_packaging.py",
 }

@@ -38,7 +38,7 @@ ONLY_PARSED = {
     "shasam reproduce mine.yaml --utkface DIR": REPRODUCED,
     "shasam mine … --miner nearest": PLUGIN,
     "shasam train --set options.mining.miner=nearest": PLUGIN,
-    "python -m pytest tests/test_house.py -n 0": "tests that start tests",
+    "python -m pytest tests/test_structure.py -n 0": "tests that start tests",
     "python -m bench.training": "minutes; a benchmark",
     "python -m bench.data": "minutes; a benchmark",
     "python -m bench.submodular --write": "40 minutes; a benchmark",

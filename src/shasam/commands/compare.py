@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
@@ -17,6 +18,10 @@ from shasam.commands.flags import (
     TrainFlags,
     layer,
 )
+
+if TYPE_CHECKING:
+    from shasam.output.terminal import Screen
+    from shasam.report.tables import Row
 
 
 def compare(
@@ -60,9 +65,6 @@ def compare(
     reproducible
         AVX2 and one thread in each run: equal bits on every x86-64 processor, but slower.
     """
-    from rich import box
-    from rich.table import Table
-
     from shasam.files import check_writable, write_atomic
     from shasam.metrics import catalogue
     from shasam.output.terminal import Screen
@@ -71,7 +73,7 @@ def compare(
     from shasam.pipeline.sweep import sweep as carry_out
     from shasam.registry import names
     from shasam.report import rows_of, write_report
-    from shasam.report.tables import as_markdown, plain
+    from shasam.report.tables import as_markdown
     from shasam.runs.directory import RunDirectory
     from shasam.runs.machine import computed_with
     from shasam.runs.reproducible import how_runs_compute
@@ -108,8 +110,30 @@ def compare(
     done = [outcome.path for outcome in outcomes if outcome.status != "failed"]
     if not done:
         raise SystemExit(1)
+    rows = rows_of(done, list(catalogue.shown("screen")))
+    _print_tables(rows, console)
+    if settings := computed_with([RunDirectory(path).provenance() for path in done]):
+        console.print(settings)
+    text = page.with_suffix(".md")
+    write_atomic(text, as_markdown(rows))
+    figures = page.parent / "figures"
+    write_report(done, page, figures_dir=figures)
+    for kind, place in (("page", page), ("table", text), ("figures", figures)):
+        console.print(f"{kind:11s}{place}", soft_wrap=True)
+    if len(done) < len(outcomes):
+        raise SystemExit(1)
+
+
+def _print_tables(rows: Sequence[Row], console: Screen) -> None:
+    """How good each method is, and what a run of it took."""
+    from rich import box
+    from rich.table import Table
+
+    from shasam.metrics import catalogue
+    from shasam.output.terminal import Screen
+    from shasam.report.tables import plain
+
     shown = catalogue.shown("screen")
-    rows = rows_of(done, list(shown))
     quality = Table(title="test split, %: mean ± standard deviation over seeds", box=box.SIMPLE)
     cost = Table(title="what a run took", box=box.SIMPLE)
     for table, columns in (
@@ -124,13 +148,3 @@ def compare(
     wide = Screen(width=max(console.width, 132))  # a number that is cut off is worse than a wrap
     wide.print(quality)
     wide.print(cost)
-    if settings := computed_with([RunDirectory(path).provenance() for path in done]):
-        console.print(settings)
-    text = page.with_suffix(".md")
-    write_atomic(text, as_markdown(rows))
-    figures = page.parent / "figures"
-    write_report(done, page, figures_dir=figures)
-    for kind, place in (("page", page), ("table", text), ("figures", figures)):
-        console.print(f"{kind:11s}{place}", soft_wrap=True)
-    if len(done) < len(outcomes):
-        raise SystemExit(1)

@@ -9,7 +9,7 @@ from typing import Any
 from shasam.pipeline.execute import execute
 from shasam.runs.directory import RunDirectory
 from shasam.spec import resolve
-from shasam.training.runtime import Runtime
+from shasam.training.runtime import Device, Runtime
 
 
 def train(
@@ -23,7 +23,7 @@ def train(
     out: str | Path = "runs",
     resume: bool = True,
     quiet: bool = False,
-    device: str = "auto",
+    device: Device = "auto",
 ) -> RunDirectory:
     """Train and evaluate a method; a run that is done already is returned as it is.
 
@@ -44,5 +44,5 @@ def train(
         "seed": seed,
     }
     spec = resolve(body, overrides or {}, profile=profile)
-    runtime = Runtime(device=device, quiet=quiet)  # type: ignore[arg-type]
+    runtime = Runtime(device=device, quiet=quiet)
     return execute(spec, out, runtime=runtime, resume=resume)

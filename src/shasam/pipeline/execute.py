@@ -70,26 +70,9 @@ def execute(
         return run
     run.make()
     with run.lock():
-        if run.has_checkpoint and not resume:
-            raise TrainingError(
-                f"{run.path} holds an unfinished run of this specification; continue it with "
-                "--resume, or delete it to start again"
-            )
-        _same_data(run, data)
-        run.write("spec.yaml", spec.as_yaml().encode())
-        data.manifest.save(run.file("manifest.parquet"))
-        for folder in (run.path, run.file("checkpoints")):
-            remove_leftovers(
-                folder, within=run.path
-            )  # of processes that were killed: we hold the lock
-        log = RunLog(run.file("log.jsonl"))
-        if not run.has_checkpoint:
-            log.path.unlink(missing_ok=True)  # type: ignore[union-attr]
-            threads = torch.get_num_threads()
-            log.write("start", method=spec.method, key=spec.key, time=_now(), threads=threads)
+        log = _begin(run, spec, data, resume)
         started = _started(log)
-        trained = _train(spec, run, data, fabric, runtime, resume, progress, log)
-        method, state = trained
+        method, state = _train(spec, run, data, fabric, runtime, resume, progress, log)
         progress.say("evaluating on validation and test")
         evaluate_run(run, method, data, fabric, log, "end of training")
         weights = to_bytes(method.state_dict())
@@ -97,17 +80,34 @@ def execute(
         mined = mining_record(log, data)
         if mined:
             run.write_json("mining.json", {"iterations": mined})
-        run.write_json(
-            "provenance.json",
-            {
-                **_provenance(spec, data, method, state, fabric, log, started),
-                "model_sha256": hashlib.sha256(weights).hexdigest(),
-            },
-        )
-        write_model_card(run.path)
+        provenance = _provenance(spec, data, method, state, fabric, log, started)
+        provenance["model_sha256"] = hashlib.sha256(weights).hexdigest()
+        run.write_json("provenance.json", provenance)
+        write_model_card(run.path, recorded=True)
         log.write("end", time=_now(), images_seen=state.images_seen)
         run.write("DONE", b"")
     return run
+
+
+def _begin(run: RunDirectory, spec: RunSpec, data: TrainingData, resume: bool) -> RunLog:
+    """The first files of a run, or an error where it cannot begin or go on; returns its log."""
+    if run.has_checkpoint and not resume:
+        raise TrainingError(
+            f"{run.path} holds an unfinished run of this specification; continue it with "
+            "--resume, or delete it to start again"
+        )
+    _same_data(run, data)
+    run.write("spec.yaml", spec.as_yaml().encode())
+    data.manifest.save(run.file("manifest.parquet"))
+    for folder in (run.path, run.file("checkpoints")):
+        remove_leftovers(folder, within=run.path)  # of killed processes: we hold the lock
+    path = run.file("log.jsonl")
+    log = RunLog(path)
+    if not run.has_checkpoint:
+        path.unlink(missing_ok=True)
+        threads = torch.get_num_threads()
+        log.write("start", method=spec.method, key=spec.key, time=_now(), threads=threads)
+    return log
 
 
 def _train(

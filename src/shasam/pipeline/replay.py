@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,6 +19,9 @@ from shasam.runs.directory import RunDirectory
 from shasam.runs.machine import SETTINGS
 from shasam.runs.records import RECORDS, unpack
 from shasam.runs.reproducible import REPRODUCIBLE
+
+if TYPE_CHECKING:
+    from shasam.training.runtime import Device
 
 UNKNOWN = "not recorded"
 
@@ -60,7 +63,7 @@ def open_record(path: Path, scratch: Path) -> Path:
     )
 
 
-def train_again(record: Path, root: Path | None, out: Path, device: str, quiet: bool) -> Path:
+def train_again(record: Path, root: Path | None, out: Path, device: Device, quiet: bool) -> Path:
     """Train the specification of a record, on the same data; returns the new run directory."""
     from shasam.data import open_data
     from shasam.pipeline.execute import execute
@@ -77,7 +80,7 @@ def train_again(record: Path, root: Path | None, out: Path, device: str, quiet: 
             f"the data is not what {record.name} was trained on: its manifest was {wanted[:12]} "
             f"and is now {data.manifest.sha256[:12]}"
         )
-    runtime = Runtime(device=device, quiet=quiet)  # type: ignore[arg-type]
+    runtime = Runtime(device=device, quiet=quiet)
     return execute(spec, out, runtime=runtime, resume=True, data=data).path
 
 

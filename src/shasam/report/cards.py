@@ -7,7 +7,7 @@ from pathlib import Path
 from shasam.files import write_atomic
 from shasam.metrics.catalogue import label_of
 from shasam.output.markdown import code, inline, table
-from shasam.report.runs import finite, subject_of
+from shasam.report.runs import finite, recorded_subject, subject_of
 from shasam.report.subject import Subject
 from shasam.report.words import count, interval, percent, verdict
 from shasam.runs.directory import RunDirectory
@@ -103,9 +103,14 @@ def _metrics(subject: Subject) -> list[list[str]]:
     return rows
 
 
-def write_model_card(run: Path, out: Path | None = None) -> Path:
-    """Write the card of a run directory, by default into it."""
+def write_model_card(run: Path, out: Path | None = None, *, recorded: bool = False) -> Path:
+    """Write the card of a run directory, by default into it.
+
+    Numbers are computed from the predictions. ``recorded`` takes those of ``metrics.json`` where
+    they agree with the predictions: for the process that has just written them.
+    """
     opened = RunDirectory.evaluated(run)
     out = Path(out) if out is not None else opened.path / "MODEL_CARD.md"
-    write_atomic(out, model_card(opened))
+    subject = recorded_subject(opened, complete=True) if recorded else subject_of(opened)
+    write_atomic(out, model_card(opened, subject))
     return out

@@ -71,42 +71,6 @@ def _setting(
 ) -> dict[str, Any]:
     methods = list(dict.fromkeys(e.method for e in entries))
     by_method = {m: [e for e in entries if e.method == m] for m in methods}
-    points, rows = [], []
-    for kind, (method, members) in enumerate(by_method.items()):
-        many = len(members) > 1
-        for e in members:
-            points.append(Point(e.name, _triple(e, "accuracy"), _triple(e, "eo_mean"), kind))
-        spreads = {k: over_seeds([e.estimates[k] for e in members]) for k in _COLUMNS}
-        if many:
-            acc, eo = spreads["accuracy"], spreads["eo_mean"]
-            alone = math.nan
-            points.append(
-                Point(
-                    f"{method}, mean of {len(members)} seeds",
-                    (acc.mean, alone, alone),
-                    (eo.mean, alone, alone),
-                    kind,
-                    mean=True,
-                )
-            )
-        rows.append(
-            {
-                "name": method,
-                "seeds": len(members),
-                "cells": [_cell(members[0].estimates[k], spreads[k], many) for k in _COLUMNS],
-            }
-        )
-    for p in printed:
-        kind = _same_method(p.method, methods)
-        points.append(
-            Point(
-                p.method,
-                (p.accuracy / 100, math.nan, math.nan),
-                (p.eo / 100, math.nan, math.nan),
-                kind,
-                published=True,
-            )
-        )
     baseline, against = compared
     told = before_after(baseline, by_method) if is_plain(baseline) else []
     return {
@@ -114,8 +78,8 @@ def _setting(
         "name": name,
         "short": f"Accuracy and EO, {name}" if len(name) < 30 else "Accuracy and EO",
         "legend": methods,
-        "figure": figures.tradeoff(points),
-        "rows": rows,
+        "figure": figures.tradeoff(_points(by_method, printed)),
+        "rows": [_row(method, members) for method, members in by_method.items()],
         "published": [
             {"method": p.method, "accuracy": f"{p.accuracy:.1f}", "eo": f"{p.eo:.1f}"}
             for p in printed
@@ -139,6 +103,35 @@ def _setting(
         "gaps": gaps(by_method),
         "groups": entries[0].counts.groups,
     }
+
+
+def _points(
+    by_method: Mapping[str, Sequence[Subject]], printed: Sequence[Published]
+) -> list[Point]:
+    """Each run, the mean of several seeds, and published numbers, as marks of the figure."""
+    points, alone = [], math.nan
+    for kind, (method, members) in enumerate(by_method.items()):
+        for e in members:
+            points.append(Point(e.name, _triple(e, "accuracy"), _triple(e, "eo_mean"), kind))
+        if len(members) > 1:
+            means = [
+                over_seeds([e.estimates[k] for e in members]).mean for k in ("accuracy", "eo_mean")
+            ]
+            acc, eo = ((mean, alone, alone) for mean in means)
+            name = f"{method}, mean of {len(members)} seeds"
+            points.append(Point(name, acc, eo, kind, mean=True))
+    for p in printed:
+        kind = _same_method(p.method, list(by_method))
+        acc, eo = ((value / 100, alone, alone) for value in (p.accuracy, p.eo))
+        points.append(Point(p.method, acc, eo, kind, published=True))
+    return points
+
+
+def _row(method: str, members: Sequence[Subject]) -> dict[str, Any]:
+    spreads = {k: over_seeds([e.estimates[k] for e in members]) for k in _COLUMNS}
+    many = len(members) > 1
+    cells = [_cell(members[0].estimates[k], spreads[k], many) for k in _COLUMNS]
+    return {"name": method, "seeds": len(members), "cells": cells}
 
 
 def _caption(entries: Sequence[Subject], unit: str) -> str:

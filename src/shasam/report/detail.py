@@ -12,6 +12,8 @@ import yaml
 
 from shasam.metrics import catalogue
 from shasam.report import figures
+from shasam.report.bars import bars
+from shasam.report.curves import training_curves
 from shasam.report.representation import representation
 from shasam.report.runs import finite
 from shasam.report.subject import Subject
@@ -75,7 +77,7 @@ def detail(
             }
             for k, e in subject.estimates.items()
         ],
-        "bars": figures.bars(subject),
+        "bars": bars(subject),
         "scores": figures.score_curves(subject, positive),
         "calibration": figures.calibration(subject),
         "confusion": _confusion(subject),
@@ -90,7 +92,7 @@ def detail(
     }
     if run is None:
         return out
-    out["curves"] = _curves(run)
+    out["curves"] = training_curves(run)
     out["maps"], out["map_says"] = _maps(run, subject, dots)
     out["probe"] = representation(run.metrics())
     out["mining"] = _mining(run, subject, budget)
@@ -135,76 +137,6 @@ def _confusion(subject: Subject) -> list[dict[str, Any]]:
             ]
             rows.append({"name": name, "cells": cells})
         out.append({"group": group, "rows": rows})
-    return out
-
-
-def _curves(run: RunDirectory) -> list[dict[str, Any]]:
-    epochs = [e for e in run.log() if e["event"] == "epoch"]
-    stages = list(dict.fromkeys(str(e.get("stage", "training")) for e in epochs))
-
-    def series(read: Any, wanted: list[str]) -> list[tuple[str, list[float], list[float]]]:
-        found = []
-        for stage in wanted:
-            steps, values = [], []
-            for i, e in enumerate(x for x in epochs if str(x.get("stage", "training")) == stage):
-                value = finite(read(e))
-                if value is not None:
-                    steps.append(finite(e.get("step")) or float(i))
-                    values.append(value)
-            if len(values) > 1:
-                found.append((stage, steps, values))
-        return found
-
-    def of_val(metric: str) -> Any:
-        return lambda e: e["val"].get(metric) if isinstance(e.get("val"), dict) else None
-
-    out = []
-    for title, says, lines, floor in (
-        ("Loss", "By stage.", series(lambda e: e.get("loss"), stages), None),
-        (
-            "Validation accuracy and EO",
-            "Fractions, on the validation split.",
-            [
-                (f"{n}, {s}" if len(stages) > 1 else n, x, y)
-                for n, m in (("accuracy", "accuracy"), ("EO mean", "eo_mean"))
-                for s, x, y in series(of_val(m), stages)
-            ],
-            0.0,
-        ),
-        (
-            "Effective rank",
-            "How many directions the features use; a fall towards 1 is a collapse.",
-            series(lambda e: e.get("effective_rank"), stages),
-            0.0,
-        ),
-        (
-            "Mean cosine between images",
-            "Near 1 all features are the same: a collapse.",
-            series(lambda e: e.get("mean_cosine"), stages),
-            0.0,
-        ),
-        (
-            "Share of active terms",
-            "Terms of the loss that still have a gradient.",
-            series(lambda e: e.get("active"), stages),
-            0.0,
-        ),
-        (
-            "Share of terms on the wrong side",
-            "Anchors whose negatives are nearer than their positives.",
-            series(lambda e: e.get("wrong_side"), stages),
-            0.0,
-        ),
-    ):
-        if lines:
-            out.append(
-                {
-                    "title": title,
-                    "says": says,
-                    "names": [name for name, _, _ in lines],
-                    "figure": figures.curve(lines, title, floor=floor),
-                }
-            )
     return out
 
 

@@ -19,7 +19,6 @@ from shasam.report.subject import Subject
 from shasam.report.svg import (
     COLOURS,
     element,
-    escape,
     line,
     marker,
     number,
@@ -119,77 +118,6 @@ def _labels(marks: Sequence[tuple[float, float, str]]) -> list[str]:
         body.append(text(x, y + (18 if below else -9), name, "muted small", "middle", 18))
         before = x
     return body
-
-
-def bars(subject: Subject) -> Markup:
-    """Accuracy of every (class, group) cell as bars with Wilson intervals."""
-    left, right, y = 0.0, WIDTH - 64, 0.0
-    body: list[str] = []
-
-    def px(v: float) -> float:
-        return left + v * (right - left)
-
-    for name in subject.counts.classes:
-        y += 20
-        values = [r.estimate.value for r in subject.cells if r.name == name and r.estimate.defined]
-        body.append(text(left, y, f"Class {name}", "b", most=36))
-        if len(values) > 1:
-            gap = f"gap {100 * (max(values) - min(values)):.1f} points"
-            body.append(text(WIDTH, y, gap, "muted", "end"))
-        for g, group in enumerate(subject.counts.groups):
-            rate = next(r for r in subject.cells if r.name == name and r.group == group)
-            e = rate.estimate
-            y += 19
-            body.append(
-                text(left, y, f"{group} · {e.support:,} {subject.unit}", "muted small", most=58)
-            )
-            y += 5
-            body.append(
-                element("rect", x=left, y=y, width=right - left, height=13.0, cls="track", rx=2.0)
-            )
-            if e.defined:
-                title = element(
-                    "title",
-                    escape(
-                        f"{group}: {100 * e.value:.1f} % ({100 * e.low:.1f} to {100 * e.high:.1f})"
-                    ),
-                )
-                width = max(px(e.value) - left, 0.5)
-                body.append(
-                    element(
-                        "rect",
-                        title,
-                        x=left,
-                        y=y,
-                        width=width,
-                        height=13.0,
-                        cls=f"bar c{g % COLOURS}",
-                        rx=2.0,
-                    )
-                )
-                body.append(line(px(e.low), y + 6.5, px(e.high), y + 6.5, "whisker"))
-                for v in (e.low, e.high):
-                    body.append(line(px(v), y + 3, px(v), y + 10, "whisker"))
-                body.append(text(right + 8, y + 11, f"{100 * e.value:.1f} %", "num"))
-            else:
-                body.append(text(right + 8, y + 11, "none", "muted"))
-            y += 14
-        y += 8
-    for v in (0.0, 25.0, 50.0, 75.0, 100.0):
-        body.append(
-            text(
-                px(v / 100),
-                y + 10,
-                f"{v:g}",
-                "muted small",
-                "middle" if v > 0 else "start",
-            )
-        )
-    label = "Accuracy by class and group: " + "; ".join(
-        f"class {r.name}, group {r.group} {100 * r.estimate.value:.1f} %"
-        for r in subject.cells[:24]
-    )
-    return picture(WIDTH, y + 14, body, label)
 
 
 def score_curves(subject: Subject, positive: str) -> Markup:

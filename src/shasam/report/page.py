@@ -18,6 +18,7 @@ from shasam.errors import InputError
 from shasam.files import write_atomic
 from shasam.output.control import visible
 from shasam.report import figures
+from shasam.report.bars import bars
 from shasam.report.comparing import audit_settings, settings_of
 from shasam.report.detail import Budget, detail, tiles
 from shasam.report.paired import Pairing
@@ -60,7 +61,7 @@ def write_report(
     """Build the page of one run or a comparison of many from their files; returns ``out``.
 
     Numbers are computed from the predictions. ``recorded`` takes those of ``metrics.json`` where
-    they agree with the predictions: for who has just written them.
+    they agree with the predictions: for the process that has just written them.
     """
     if not runs:
         raise InputError("a report needs at least one run directory")
@@ -277,7 +278,7 @@ def _figures(settings: Sequence[dict[str, Any]], subjects: Sequence[Subject]) ->
     """Every figure that is also a file, by its name."""
     found = {f"tradeoff-{i}": s["figure"] for i, s in enumerate(settings)}
     for i, subject in enumerate(subjects):
-        found[f"groups-{i}"] = figures.bars(subject)
+        found[f"groups-{i}"] = bars(subject)
         found[f"scores-{i}"] = figures.score_curves(subject, subject.counts.classes[-1])
         found[f"calibration-{i}"] = figures.calibration(subject)
     return {name: figure for name, figure in found.items() if figure}

@@ -18,6 +18,7 @@ from torch.distributed import distributed_c10d
 from shasam.errors import SpecError, TrainingError
 from shasam.spec.train import TrainSpec
 
+Device = Literal["auto", "cpu", "cuda", "mps"]
 MOST_PROCESSES = 4  # for each core, where a specification asks for processes on a CPU
 START_SECONDS = 600  # how long processes wait for each other while they start and open the data
 
@@ -26,7 +27,7 @@ START_SECONDS = 600  # how long processes wait for each other while they start a
 class Runtime:
     """Device, noise, and how careful to be."""
 
-    device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
+    device: Device = "auto"
     strategy: Literal["auto", "ddp"] = "auto"  # one process, or DDP where train.devices > 1
     rank_timeout: float = 60.0  # seconds that one process of a run waits for another
     quiet: bool = False

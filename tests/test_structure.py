@@ -143,3 +143,26 @@ def test_text_leaves_the_package_through_its_writers_only(path):
         if isinstance(node, ast.Call):
             called = ast.unparse(node.func)
             assert called not in {"print", "Console", "csv.writer", "sys.stdout.write"}, called
+
+
+FILE_LINES, FUNCTION_LINES = 350, 60
+# file -> why it is longer; splitting it would part what is read together
+LONG_FILES = {
+    "data/faces.py": "the drawing of a face, part by part; each part reads the ones before",
+    "testing/set_functions.py": "the contract of set functions, whose checks share their cases",
+}
+
+
+def statements(function: ast.FunctionDef) -> int:
+    """Lines of a function without its signature and docstring: flags and their help are neither."""
+    body = function.body[1:] if ast.get_docstring(function) is not None else function.body
+    return 0 if not body else (function.end_lineno or 0) - body[0].lineno + 1
+
+
+@pytest.mark.parametrize("path", files(), ids=lambda p: str(p.relative_to(SRC)))
+def test_files_and_functions_stay_short(path):
+    text = path.read_text(encoding="utf-8")
+    name = path.relative_to(SRC).as_posix()
+    assert (len(text.splitlines()) > FILE_LINES) == (name in LONG_FILES), "see LONG_FILES"
+    functions = (n for n in ast.walk(ast.parse(text)) if isinstance(n, ast.FunctionDef))
+    assert [f.name for f in functions if statements(f) > FUNCTION_LINES] == []
