@@ -29,6 +29,7 @@ from shasam.commands.records import app as records
 from shasam.commands.replay import replay
 from shasam.commands.report import report
 from shasam.commands.reproduce import reproduce
+from shasam.commands.select import select
 from shasam.commands.sweep import sweep
 from shasam.commands.train import train
 from shasam.errors import ShasamError, ShasamWarning
@@ -52,6 +53,7 @@ COMMANDS: tuple[Any, ...] = (
     sweep,
     methods,
     mine,
+    select,
     audit,
     report,
     records,

@@ -14,7 +14,7 @@ from shasam.submodular.rows import Rows
 from shasam.submodular.set_function import SetFunction, SimilarityFunction
 from shasam.submodular.similarities import Gram, Similarities
 
-_TOGETHER = 4096  # candidates that are compared together where there is no kernel
+_TOGETHER = 1024  # candidates that are compared together where there is no kernel
 
 
 class ClampedFacilityLocation(SimilarityFunction):

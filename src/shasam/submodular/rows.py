@@ -15,7 +15,7 @@ from torch import Tensor
 from shasam.submodular.similarities import Features, Gram, Similarities
 
 _SMALL = 2**28  # entries of a kernel that is made without asking: 1 GiB of float32
-_TILE = 2**24  # entries that are computed together where there is no kernel
+_TILE = 2**20  # entries that are computed together where there is no kernel: they stay in cache
 
 
 class Rows:

@@ -85,8 +85,10 @@ def estimate(
 @torch.no_grad()
 def maximize_sampled(
     f: SetFunction,
-    k: int,
+    k: int | None = None,
     *,
+    costs: Any = None,
+    budget: float | None = None,
     sample: int = 8192,
     confidence: float = 0.95,
     fresh: bool = True,
@@ -120,14 +122,23 @@ def maximize_sampled(
     assert isinstance(judge, ClampedFacilityLocation)
     judge.candidates, judge.rows.kept = g.candidates, g.n * sample <= _KERNEL
     chosen = maximize(
-        judge, k, optimizer=optimizer, epsilon=epsilon, generator=generator, progress=progress
+        judge,
+        k,
+        costs=costs,
+        budget=budget,
+        optimizer=optimizer,
+        epsilon=epsilon,
+        generator=generator,
+        progress=progress,
     )
     sets = 0.0
     if fresh:
         rows = sample_rows(g.rows.width, sample, generator).to(g.device)
     else:
-        pool = g.n if g.candidates is None else len(g.candidates)
-        sets = math.lgamma(pool + 1) - math.lgamma(k + 1) - math.lgamma(pool - k + 1)
+        pool, size = g.n if g.candidates is None else len(g.candidates), len(chosen)
+        sets = math.lgamma(pool + 1) - math.lgamma(size + 1) - math.lgamma(pool - size + 1)
+        if costs is not None:  # sets of any size: size s gets the share 1/2(s + 1)² of δ
+            sets += math.log(2) + 2 * math.log(size + 1)
     told = _estimate(g, chosen.indices, rows, confidence, sets)
     if exact:
         gains = g.gains_along(chosen.indices)

@@ -1,0 +1,233 @@
+"""``shasam select``: the rows of a file of embeddings that stand for all of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from cyclopts import Parameter
+
+from shasam.errors import InputError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from shasam.data.features import Features
+    from shasam.submodular.selecting import Selected
+
+Function = Literal["fl", "gc", "logdet", "saturated", "features"]
+Method = Literal["auto", "exact", "partitioned", "sampled", "stochastic", "sieve", "neighbours"]
+Similarity = Literal["cosine", "shifted_cosine", "rbf"]
+
+
+def select(
+    embeddings: Path,
+    /,
+    *,
+    k: Annotated[int | None, Parameter(name=["-k", "--k"])] = None,
+    function: Function = "fl",
+    method: Method = "auto",
+    similarity: Similarity | None = None,
+    query: Path | None = None,
+    private: Path | None = None,
+    partitions: int | None = None,
+    sample: int | None = None,
+    neighbours: int = 32,
+    cost_column: str | None = None,
+    budget: float | None = None,
+    id_column: str | None = None,
+    table: Path | None = None,
+    features_key: str | None = None,
+    memory: float | None = None,
+    threads: int | None = None,
+    seed: int = 0,
+    bound: bool = True,
+    out: Path = Path("selected.parquet"),
+) -> None:
+    """Select the rows of a file of embeddings that represent all of them.
+
+    The method is chosen by the number of rows and the free memory, and said with what it will
+    take before the work begins. The picks go to a Parquet file with their gains.
+
+    Parameters
+    ----------
+    embeddings
+        One row per element: .npy, .npz, .safetensors, or Parquet or Arrow with a vector column.
+    k
+        How many rows; with a budget, at most so many.
+    function
+        fl (facility location), gc (graph cut), logdet, saturated (saturated coverage) or features
+        (feature-based, for numbers that are not negative).
+    method
+        auto, exact, partitioned, sampled (of the represented rows), stochastic (sampled, and each
+        step looks at random candidates), sieve (one pass), neighbours (near pairs only).
+    similarity
+        cosine, shifted_cosine or rbf; by default what suits the function.
+    query
+        A file of embeddings: pick rows like these (FLQMI, GCMI, LogDetMI).
+    private
+        A file of embeddings: pick rows unlike these (FLCG, GCCG, LogDetCG).
+    partitions
+        How many random parts, for the method partitioned.
+    sample
+        How many represented rows, for the methods sampled, stochastic and sieve.
+    neighbours
+        How many neighbours of each row are kept, for the method neighbours.
+    cost_column, budget
+        A column of positive costs, and what the picks may cost together.
+    id_column
+        A column whose values are written beside the row numbers.
+    table
+        CSV or Parquet with those columns, one row per embedding; by default the embeddings' file.
+    features_key
+        The array or column of vectors, where the file has several.
+    memory
+        GiB that may be used beside the embeddings; by default half of what is free.
+    threads
+        Threads; by default as many as there are cores.
+    seed
+        Of everything random: parts, samples, candidates.
+    bound
+        Also compute how far the picks can be from the best ones.
+    out
+        Parquet with rank, row, id, gain, value and cost.
+    """
+    from shasam.data.features import open_features
+    from shasam.output.progress import shown_progress
+    from shasam.output.terminal import say
+    from shasam.submodular.selecting import select_rows
+
+    if k is None and budget is None:
+        raise InputError("say how many rows to select with -k, or give --cost-column and --budget")
+    if threads is not None:
+        import torch
+
+        if threads < 1:
+            raise InputError(f"--threads must be at least 1; got {threads}")
+        torch.set_num_threads(threads)
+    features = open_features(embeddings, features_key)
+    beside = table or embeddings
+    costs = None if cost_column is None else _numbers(beside, cost_column, len(features))
+    ids = None if id_column is None else _texts(beside, id_column, len(features))
+    with shown_progress() as named:
+        told = select_rows(
+            matrix(features),
+            k,
+            function=function,
+            method=method,
+            query=None if query is None else matrix(open_features(query)),
+            private=None if private is None else matrix(open_features(private)),
+            similarity=similarity,
+            partitions=partitions,
+            sample=sample,
+            neighbours=neighbours,
+            costs=costs,
+            budget=budget,
+            memory=None if memory is None else int(memory * 2**30),
+            seed=seed,
+            bound=bound,
+            announce=say,
+            progress=named("selecting"),
+        )
+    write(told, out, ids, costs, {"embeddings": embeddings.name, "seed": seed, "k": k})
+    for line in summary(told, out):
+        say(line)
+
+
+def matrix(features: Features) -> np.ndarray:
+    """float32 (N, D): the mapped file as it is, or a copy where its type or parts ask for one."""
+    import numpy as np
+
+    part = features.parts[0]
+    if len(features.parts) == 1 and part.dtype == np.float32:
+        return part
+    from shasam.memory import available_memory, readable
+
+    need, free = 4 * len(features) * features.dim, available_memory()
+    if free is not None and need > 0.8 * free:
+        raise InputError(
+            f"the embeddings take {readable(need)} as float32 and {readable(free)} are free; save "
+            "them as a float32 .npy file, which is not read whole"
+        )
+    return features.take(np.arange(len(features)))
+
+
+def _column(path: Path, name: str, rows: int) -> list[str]:
+    from shasam.registry import did_you_mean
+    from shasam.tables import open_table
+
+    source = open_table(path)
+    if name not in source.column_names:
+        raise InputError(f"{path} has no column {name!r}{did_you_mean(name, source.column_names)}")
+    values = source.read([name], text=[name]).column(name).to_pylist()
+    if len(values) != rows:
+        raise InputError(f"{path} has {len(values):,} rows and there are {rows:,} embeddings")
+    return ["" if value is None else str(value) for value in values]
+
+
+def _texts(path: Path, name: str, rows: int) -> list[str]:
+    return _column(path, name, rows)
+
+
+def _numbers(path: Path, name: str, rows: int) -> list[float]:
+    found = []
+    for row, text in enumerate(_column(path, name, rows)):
+        try:
+            found.append(float(text))
+        except ValueError:
+            raise InputError(
+                f"row {row} of {path}, column {name!r}: {text[:40]!r} is no number"
+            ) from None
+    return found
+
+
+def write(
+    told: Selected,
+    out: Path,
+    ids: list[str] | None,
+    costs: list[float] | None,
+    facts: dict[str, Any],
+) -> None:
+    """One row per pick; what is known of all of them stands in the metadata of the schema."""
+    import json
+    from dataclasses import asdict
+
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    from shasam.files import atomic_file
+
+    rows = told.selection.indices.tolist()
+    gains = told.selection.gains.double()
+    columns: dict[str, Any] = {
+        "rank": pa.array(range(1, len(rows) + 1), pa.int32()),
+        "row": pa.array(rows, pa.int64()),
+    }
+    if ids is not None:
+        columns["id"] = [ids[row] for row in rows]
+    columns |= {"gain": gains.tolist(), "value": gains.cumsum(0).tolist()}
+    if costs is not None:
+        columns["cost"] = [costs[row] for row in rows]
+    known = facts | {
+        "function": told.function,
+        "method": told.plan.method,
+        "optimizer": told.selection.optimizer,
+        "value": told.value,
+        "certificate": told.certificate and asdict(told.certificate),
+        "estimate": told.estimate and asdict(told.estimate),
+    }
+    table = pa.table(columns).replace_schema_metadata({"shasam": json.dumps(known)})
+    with atomic_file(out) as file:
+        pq.write_table(table, file)
+
+
+def summary(told: Selected, out: Path) -> list[str]:
+    """What was reached, and how far it can be from the best."""
+    lines = [f"{len(told.selection)} rows: {out}"]
+    if told.estimate is not None:
+        lines.append(f"from the sample: {told.estimate}")
+    if told.certificate is not None:
+        lines.append(f"on all rows: {told.certificate}")
+    else:
+        lines.append(f"on all rows: value {told.value:,.6g}; no bound of the best was computed")
+    return lines
