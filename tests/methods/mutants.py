@@ -750,6 +750,13 @@ class ClassifiesTheProtectedBlock(FDVAE):
 
 
 @mutant("fdvae")
+class ClassifierReadsMeans(FDVAE):
+    def _classifier_losses(self, batch: Batch) -> Losses:
+        still = {k: v - 1e3 if k == "log_variance" else v for k, v in batch.features.items()}
+        return super()._classifier_losses(replace(batch, features=still))
+
+
+@mutant("fdvae")
 class UnkeyedLatents(FDVAE):
     def steps(self, batch: Batch, stage: str) -> Step:
         torch.seed()

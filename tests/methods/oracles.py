@@ -258,7 +258,8 @@ def fscl_plus_oracle(m: Method, b: Batch, stage: str) -> Sequence:
 def fdvae_oracle(m: Method, b: Batch, stage: str) -> Sequence:
     c, k = m.config, m.config.block
     if stage == "classify":
-        z = b.features["encoder"]
+        mean, log_variance = b.features["encoder"], b.features["log_variance"]
+        z = mean + torch.randn(mean.shape) * torch.sqrt(torch.exp(log_variance))
         shared = m.mutual(z[:, k : 2 * k])
         target = ce(m.classifier(z[:, :k] + c.mutual * shared), b.t_B)
         group = ce(m.mutual_adversary(shared), b.s_B)

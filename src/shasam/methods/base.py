@@ -69,7 +69,7 @@ class Method(nn.Module):
         """Every parameter in exactly one group; each group has its own optimiser."""
         return {"main": list(self.parameters())}
 
-    def optimizer_overrides(self) -> dict[str, dict[str, float | str]]:
+    def optimizer_overrides(self) -> dict[str, dict[str, float | str | None]]:
         """Parameter group -> settings that differ from the specification (``{"lr": 1.0}``)."""
         return {}
 
@@ -93,6 +93,10 @@ class Method(nn.Module):
     def features(self, images: Tensor) -> dict[str, Tensor]:
         """Named features of images (B, 3, H, W), each (B, D), without augmentation."""
         return {"encoder": self.encoder(images)}
+
+    def stage_features(self, images: Tensor) -> dict[str, Tensor]:
+        """What a stage of ``inputs="features"`` keeps of each image: its ``features``, or more."""
+        return self.features(images)
 
     def classify(self, features: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Class scores (B, C) by the features they read; the first entry is the method's own."""

@@ -78,9 +78,12 @@ class FairViT(CE):
         main = [p for p in self.parameters() if p is not self.mask_weights]
         return {"main": main, "mask_weights": [self.mask_weights]}
 
-    def optimizer_overrides(self) -> dict[str, dict[str, float | str]]:
+    def optimizer_overrides(self) -> dict[str, dict[str, float | str | None]]:
+        # as published: a constant rate, whatever the schedule of the network
+        steady: dict[str, float | str | None]
+        steady = {"schedule": "constant", "warmup": 0.0, "clip": None, "momentum": 0.0}
         rate = max(self.config.weight_lr, 1e-12)
-        return {"mask_weights": {"optimizer": "sgd", "lr": rate, "momentum": 0.0}}
+        return {"mask_weights": {"optimizer": "sgd", "lr": rate, **steady}}
 
     def steps(self, batch: Batch, stage: str) -> Iterator[tuple[str, Losses]]:
         chunk_B = batch.rows_B.to(batch.s_B.device) % self.config.chunks

@@ -78,6 +78,12 @@ def mlp(inside: int, hidden: int, outside: int, layers: int = 6) -> nn.Sequentia
     return nn.Sequential(*modules[:-1])
 
 
+def sampled(mean_BZ: Tensor, log_variance_BZ: Tensor) -> Tensor:
+    """Latents drawn from their normal distributions."""
+    noise_BZ = torch.randn(mean_BZ.shape, dtype=mean_BZ.dtype).to(mean_BZ.device)
+    return mean_BZ + noise_BZ * (0.5 * log_variance_BZ).exp()
+
+
 @register("fdvae", kind="method")
 class FDVAE(Method):
     """z = [target | mutual | protected], a third of the latents each.
@@ -86,9 +92,10 @@ class FDVAE(Method):
       + attribute · [CE(t | target block) + CE(s | protected block)]
       + reversal · [CE(s | R(target block)) + CE(t | R(protected block))], and the discriminator D
       tells z from z with its mutual and protected blocks shuffled.
-    classify, all this frozen, on latent means: m = linear(mutual block),
+    classify, all this frozen, on sampled latents: m = linear(mutual block),
       target · CE(t | target block + mutual · m) + CE(s | R(m)).
-    R reverses the gradient with factor 10. Pictures are decoded at 64 px whatever their size.
+    R reverses the gradient with factor 10. Predictions read latent means. Pictures are decoded at
+    64 px whatever their size, and are not augmented.
     """
 
     summary = "VAE with target, mutual and protected latents; classifies without the protected"
@@ -104,6 +111,8 @@ class FDVAE(Method):
         target: float = Field(10.0, ge=0, json_schema_extra={"weight": None})
         mutual: float = Field(0.05, ge=0, json_schema_extra={"weight": None})
         hidden: int = Field(1000, ge=1)  # of every 6-layer perceptron
+        # weights start as N(0, this), biases at 0 (published: 0.02); null: torch's own start
+        start_deviation: float | None = Field(None, gt=0)
 
     config: Config
     encoder: LatentEncoder
@@ -126,10 +135,19 @@ class FDVAE(Method):
         self.mutual = nn.Linear(k, k)
         self.mutual_adversary = mlp(k, h, groups)
         self.classifier = mlp(k, h, classes)
+        if config.start_deviation is not None:
+            self._start(config.start_deviation)
+
+    def _start(self, deviation: float) -> None:
+        for module in self.modules():
+            if isinstance(module, nn.Conv2d | nn.ConvTranspose2d | nn.Linear):
+                nn.init.normal_(module.weight, 0.0, deviation)
+                if module.bias is not None:
+                    nn.init.zeros_(module.bias)
 
     def stages(self) -> tuple[Stage, ...]:
         return (
-            Stage("learn", ("vae", "discriminator")),
+            Stage("learn", ("vae", "discriminator"), augment=False),
             Stage("classify", ("classifier",), inputs="features"),
         )
 
@@ -147,8 +165,7 @@ class FDVAE(Method):
             return
         mean_BZ, log_variance_BZ = self.encoder.stats(batch.images)
         mean_BZ, log_variance_BZ = mean_BZ.float(), log_variance_BZ.float()
-        noise_BZ = torch.randn(mean_BZ.shape, dtype=mean_BZ.dtype).to(mean_BZ.device)
-        z_BZ = mean_BZ + noise_BZ * (0.5 * log_variance_BZ).exp()
+        z_BZ = sampled(mean_BZ, log_variance_BZ)
         yield "vae", self._vae_losses(batch, mean_BZ, log_variance_BZ, z_BZ)
         real_BZ = z_BZ.detach()
         mixed_BZ = permute_blocks(real_BZ, (self.config.block,) * 3)
@@ -187,8 +204,10 @@ class FDVAE(Method):
         return Losses(total, {k: v.detach() for k, v in parts.items()})
 
     def _classifier_losses(self, batch: Batch) -> Losses:
-        features = batch.features or self.features(batch.images)
-        target_BK, mutual_BK, _ = features["encoder"].detach().chunk(3, dim=1)
+        features = batch.features or self.stage_features(batch.images)
+        # the adversaries saw samples: from a mean, much more of the group can be read
+        z_BZ = sampled(features["encoder"].detach(), features["log_variance"].detach())
+        target_BK, mutual_BK, _ = z_BZ.chunk(3, dim=1)
         shared_BK = self.mutual(mutual_BK)
         scores_BC = self.classifier(target_BK + self.config.mutual * shared_BK)
         target = F.cross_entropy(scores_BC, batch.t_B)
@@ -196,6 +215,10 @@ class FDVAE(Method):
         group = F.cross_entropy(self.mutual_adversary(reversed_BK), batch.s_B)
         parts = {"target": target.detach(), "group": group.detach()}
         return Losses(self.config.target * target + group, parts)
+
+    def stage_features(self, images: Tensor) -> dict[str, Tensor]:
+        mean_BZ, log_variance_BZ = self.encoder.stats(images)
+        return {"encoder": mean_BZ, "log_variance": log_variance_BZ}
 
     def classify(self, features: Mapping[str, Tensor]) -> dict[str, Tensor]:
         target_BK, mutual_BK, _ = features["encoder"].chunk(3, dim=1)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor
 
+from shasam.methods.base import Stage
 from shasam.methods.ce import CE, CEConfig
 from shasam.models import Encoder
 from shasam.registry import register
@@ -28,6 +30,8 @@ class GroupDRO(CE):
 
     class Config(CEConfig):
         step: float = Field(0.01, ge=0)  # of the exponentiated update
+        # the published commands draw every cell equally often (--reweight_groups): "balanced"
+        sampling: Literal["natural", "balanced"] = "natural"
 
     config: Config
     weights_K: Tensor
@@ -36,6 +40,9 @@ class GroupDRO(CE):
         super().__init__(config, encoder, classes, groups)
         cells = classes * groups
         self.register_buffer("weights_K", torch.full((cells,), 1 / cells, dtype=torch.float64))
+
+    def stages(self) -> tuple[Stage, ...]:
+        return (Stage("learn", ("main",), sampling=self.config.sampling),)
 
     def steps(self, batch: Batch, stage: str) -> Iterator[tuple[str, Losses]]:
         each_B = F.cross_entropy(

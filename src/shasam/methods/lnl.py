@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Literal
 
 import torch.nn.functional as F
 from pydantic import Field
@@ -49,6 +50,8 @@ class LNL(CE):
         slope: float | None = Field(None, gt=0)  # of a ramp like GRL's; null: none, as published
         # layer whose map is read; null: layer2, or a ViT's middle block; last: the last of either
         tap: str | None = None
+        # published: unlearn from a baseline trained by cross-entropy, here in a stage `baseline`
+        start: Literal["scratch", "ce"] = "scratch"
 
     config: Config
 
@@ -68,7 +71,8 @@ class LNL(CE):
         self.predictor = BiasPredictor(encoder.taps[self.tap], groups)
 
     def stages(self) -> tuple[Stage, ...]:
-        return (Stage("learn", ("network", "predictor")),)
+        learn = Stage("learn", ("network", "predictor"))
+        return (Stage("baseline", ("network",)), learn) if self.config.start == "ce" else (learn,)
 
     def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
         network = [*self.encoder.parameters(), *self.classifier.parameters()]
@@ -77,6 +81,9 @@ class LNL(CE):
     def steps(self, batch: Batch, stage: str) -> Iterator[tuple[str, Losses]]:
         features_BD, map_BDHW = self._pass(batch.images)
         target = F.cross_entropy(self.classifier(features_BD), batch.t_B)
+        if stage == "baseline":
+            yield "network", Losses(target, {"target": target.detach()})
+            return
         entropy = negative_entropy(self.predictor(map_BDHW))
         total = target + self.config.entropy * entropy
         yield "network", Losses(total, {"target": target.detach(), "entropy": entropy.detach()})

@@ -50,11 +50,18 @@ class Mlp(nn.Module):
         return self.fc2(F.gelu(self.fc1(x)))
 
 
+def drop_path(x_BnD: Tensor, rate: float) -> Tensor:
+    """Leave a residual branch out for a share of the images, and scale it for the others."""
+    kept_B = torch.rand(len(x_BnD)) >= rate  # on the CPU: the same numbers on every device
+    return x_BnD * (kept_B.to(x_BnD) / (1 - rate))[:, None, None]
+
+
 class Block(nn.Module):
     """Pre-norm transformer block."""
 
-    def __init__(self, dim: int, heads: int) -> None:
+    def __init__(self, dim: int, heads: int, drop: float = 0.0) -> None:
         super().__init__()
+        self.drop = drop
         self.norm1 = nn.LayerNorm(dim, eps=1e-6)
         self.attn = Attention(dim, heads)
         self.norm2 = nn.LayerNorm(dim, eps=1e-6)
@@ -62,8 +69,11 @@ class Block(nn.Module):
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         attended, query = self.attn(self.norm1(x))
-        x = x + attended
-        return x + self.mlp(self.norm2(x)), query
+        x = x + self._dropped(attended)
+        return x + self._dropped(self.mlp(self.norm2(x))), query
+
+    def _dropped(self, branch: Tensor) -> Tensor:
+        return drop_path(branch, self.drop) if self.training and self.drop else branch
 
 
 class PatchEmbed(nn.Module):
@@ -103,6 +113,13 @@ class ViTConfig(EncoderConfig):
         "linear", description="How a patch becomes a token."
     )
     depth: int | None = Field(None, ge=1, le=200, description="Number of blocks; null means 12.")
+    drop_path: float = Field(
+        0.0,
+        ge=0,
+        lt=1,
+        description="Share of images for which the last block's branches are left out in training; "
+        "it grows linearly from the first block.",
+    )
 
 
 @register("vit", kind="encoder")
@@ -122,6 +139,7 @@ class ViT(Encoder):
         patch: int = 16,
         depth: int | None = None,
         stem: Literal["linear", "convolutions"] = "linear",
+        drop_path: float = 0.0,
     ) -> None:
         super().__init__()
         if image_size % patch:
@@ -134,7 +152,8 @@ class ViT(Encoder):
         self.patch_embed = PatchEmbed(patch, dim, stem)
         self.cls_token = nn.Parameter(torch.zeros(1, 1, dim))
         self.pos_embed = nn.Parameter(torch.zeros(1, 1 + (image_size // patch) ** 2, dim))
-        self.blocks = nn.ModuleList(Block(dim, heads) for _ in range(depth or 12))
+        rates = torch.linspace(0, drop_path, depth or 12, device="cpu").tolist()
+        self.blocks = nn.ModuleList(Block(dim, heads, rate) for rate in rates)
         self.norm = nn.LayerNorm(dim, eps=1e-6)
         self.out_dim = dim
         self.layers = tuple(f"blocks.{n}" for n in range(len(self.blocks)))
@@ -149,7 +168,8 @@ class ViT(Encoder):
     @classmethod
     def build(cls, config: EncoderConfig, image_size: int) -> ViT:
         options = ViTConfig.model_validate(config.model_dump())
-        return cls(options.size, image_size, options.patch, options.depth, options.patch_stem)
+        shape = (options.size, image_size, options.patch, options.depth, options.patch_stem)
+        return cls(*shape, drop_path=options.drop_path)
 
     def as_map(self, tapped: Tensor) -> Tensor:
         """The patch tokens of (B, 1 + h*w, D) as a map (B, D, h, w)."""

@@ -7,17 +7,21 @@ from __future__ import annotations
 
 from typing import Any
 
+from shasam.spec.published import PUBLISHED
+
 # chosen on validation, see experiments/recipe: SupCon's crops, down to a fifth of the image, keep a
 # small network on a plateau for hundreds of steps
 _LARGE_CROPS = {"crop_scale": [0.5, 1.0]}
 _SMALL_RESNET = {"model": {"stem": "imagenet", "width": 16, "embed_dim": None}}
 
 PROFILES: dict[str, dict[str, Any]] = {
-    # the paper's settings: 128 px, SGD 0.4, 20 + 10 epochs, 96 views; the stem is FSCL's
+    # the paper's settings for SHaSaM: 128 px, SGD 0.4, 20 + 10 epochs, 96 views, FSCL's stem.
+    # Rivals have what their authors published, see docs/methods.md
     "paper": {
         "data": {"size": 128},
         "where": {
-            "model.encoder=resnet18": {"model": {"stem": "cifar", "width": 64, "embed_dim": 256}}
+            "model.encoder=resnet18": {"model": {"stem": "cifar", "width": 64, "embed_dim": 256}},
+            **PUBLISHED,
         },
         "train": {
             "learn": {"epochs": 20, "batch_views": 96, "optimizer": "sgd", "lr": 0.4},
@@ -61,7 +65,11 @@ PROFILES: dict[str, dict[str, Any]] = {
             "method=lnl": {"options": {"reversal": 1.0, "slope": 1.0, "tap": "last"}},
             "method=tadet": {"options": {"strength": 0.1, "slope": 1.0}},
             "method=tadet-mmd": {"options": {"strength": 0.1}},
-            "method=fairvit": {"options": {"distance": 0.01}},
+            "method=fairvit": {"options": {"distance_from": 0.5}, "model": {"drop_path": 0.1}},
+            "method=fdvae": {
+                "options": {"attribute": 500.0, "reversal": 100.0, "reversal_factor": 1.0},
+                "train": {"learn": {"lr": 1e-3, "clip": None}},
+            },
         },
         "train": {
             "learn": {

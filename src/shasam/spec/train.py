@@ -28,7 +28,15 @@ class StageSpec(BaseModel):
     weight_decay: float = Field(
         1e-4, ge=0, description="Weight decay; biases and other 1-D parameters are spared."
     )
-    schedule: Literal["cosine", "constant"] = Field("cosine", description="Rate over the steps.")
+    schedule: Literal["cosine", "constant", "step"] = Field(
+        "cosine", description="Rate over the steps."
+    )
+    step_every: float = Field(
+        0.4, gt=0, le=1, description="Share of the stage between drops of the schedule `step`."
+    )
+    step_factor: float = Field(
+        0.1, gt=0, le=1, description="What the rate is multiplied by at each drop."
+    )
     warmup: float = Field(
         0.05, ge=0, lt=1, description="Share of the stage in which the rate grows linearly."
     )

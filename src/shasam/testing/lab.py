@@ -168,7 +168,7 @@ def _features(method: Method, images: Tensor) -> dict[str, Tensor]:
     modes = [(m, m.training) for m in method.modules()]
     method.eval()
     with torch.no_grad():
-        found = method.features(images)
+        found = method.stage_features(images)
     for module, mode in modes:
         module.training = mode
     return found

@@ -30,12 +30,17 @@ def make_optimizer(parameters: list[nn.Parameter], spec: StageSpec) -> torch.opt
 
 
 def learning_rate(spec: StageSpec, step: int, total: int) -> float:
-    """Linear warm-up, then lr (f + (1 - f) (1 + cos(pi x)) / 2) for x from 0 to 1."""
+    """Linear warm-up, then lr (f + (1 - f) (1 + cos(pi x)) / 2) for x from 0 to 1.
+
+    ``constant`` stays at lr, ``step`` multiplies it after every ``step_every`` of the stage.
+    """
     warm = round(spec.warmup * total)
     if step < warm:
         return spec.lr * (step + 1) / warm
     if spec.schedule == "constant":
         return spec.lr
+    if spec.schedule == "step":
+        return spec.lr * spec.step_factor ** int(step / total / spec.step_every + 1e-9)
     x = (step - warm) / max(1, total - warm)
     return spec.lr * (spec.final + (1 - spec.final) * (1 + math.cos(math.pi * x)) / 2)
 

@@ -24,7 +24,7 @@ from shasam.training.checkpoint import Checkpoint, load_checkpoint
 from shasam.training.collapse import CollapseWatch, spread_of_embeddings
 from shasam.training.curve import target_probe
 from shasam.training.epoch_log import EpochLog, open_tensorboard
-from shasam.training.inference import TrainingData, features_of
+from shasam.training.inference import TrainingData, on_rows
 from shasam.training.interrupt import Interrupt
 from shasam.training.modes import check_groups
 from shasam.training.prepare import prepare
@@ -183,7 +183,9 @@ class Trainer:
         if stage.inputs == "features":
             what = f"features of {len(rows)} {self.views.unit}, computed once"
             self.progress.say(f"stage {stage.name}: {what}")
-            run.keep_features(features_of(self.method, self.data, rows, self.fabric), data)
+            run.keep_features(
+                on_rows(self.method.stage_features, self.method, self.data, rows, self.fabric), data
+            )
         return run
 
     def _end_epoch(self, run: StageRun, epoch: int, rate: float, last: bool) -> None:
