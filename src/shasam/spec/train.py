@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_serializer, model_validator
 
 
 class StageSpec(BaseModel):
@@ -46,6 +46,15 @@ class StageSpec(BaseModel):
     clip: float | None = Field(
         None, gt=0, description="Largest gradient norm of a parameter group."
     )
+
+    @model_serializer(mode="wrap")
+    def _dump(self, dump: Any) -> dict[str, Any]:
+        """Without the drops of another schedule: runs of before they were added keep their names."""
+        body: dict[str, Any] = dump(self)
+        if self.schedule != "step":
+            body.pop("step_every", None)
+            body.pop("step_factor", None)
+        return body
 
     @model_validator(mode="after")
     def _not_both_lengths(self) -> StageSpec:
