@@ -15,13 +15,17 @@ from shasam.methods.base import Stage
 from shasam.methods.ce import CE
 from shasam.methods.fairvit import FairViT, fit_boundary
 from shasam.methods.fdvae import FDVAE
+from shasam.methods.groupdro import GroupDRO
 from shasam.methods.mfd import MFD
 from shasam.methods.reweight import Reweight
 from shasam.methods.shasam import Shasam
 from shasam.models import ResNet18, ViT
 from shasam.models.fair_attention import MaskedLinear, MaskState, adaptive_mask
+from shasam.models.vit import drop_path
 from shasam.sampling import TrainingRows
+from shasam.spec import StageSpec
 from shasam.testing.lab import Lab, optimizers, take_steps
+from shasam.training.optimizers import learning_rate
 from shasam.types import Batch, Triplet
 
 
@@ -160,3 +164,42 @@ def test_with_unequal_sets_the_mended_objective_counts_the_wrong_side_and_never_
     assert found.active is None and found.wrong_side == 1.0
     literal = Shasam(Shasam.Config(smooth="none"), small(), 2, 7).learn(z, batch)
     assert literal.active == 1.0 and literal.wrong_side is None
+
+
+def test_fdvae_starts_as_published_where_it_is_asked_to() -> None:
+    method = FDVAE(FDVAE.Config(start_deviation=0.02), small(), 2, 2)
+    layers = [m for m in method.modules() if hasattr(m, "bias") and m.weight.numel() > 5000]
+    assert len(layers) > 20
+    for layer in layers:
+        assert abs(float(layer.weight.detach().std()) - 0.02) < 0.001 and not layer.bias.any()
+
+
+def test_fdvae_is_trained_on_the_images_as_they_are() -> None:
+    assert not any(stage.augment for stage in FDVAE(FDVAE.Config(), small(), 2, 2).stages()[:1])
+
+
+def test_the_rate_of_fairvits_mask_weights_is_constant() -> None:
+    method = FairViT(FairViT.Config(), ViT("tiny", 32, 16, depth=2), 2, 2)
+    learn = StageSpec(steps=100, lr=0.1, clip=1.0)
+    spec = learn.model_copy(update=method.optimizer_overrides()["mask_weights"])
+    assert {learning_rate(spec, step, 100) for step in range(100)} == {1.0}
+    assert spec.clip is None and spec.optimizer == "sgd"
+
+
+def test_group_dro_draws_balanced_batches_where_it_is_asked_to() -> None:
+    stages = GroupDRO(GroupDRO.Config(sampling="balanced"), small(), 2, 2).stages()
+    assert [stage.sampling for stage in stages] == ["balanced"]
+
+
+def test_dropped_paths_keep_the_mean_and_are_for_training_alone() -> None:
+    torch.manual_seed(0)
+    x = torch.ones(4000, 2, 3)
+    dropped = drop_path(x, 0.25)
+    assert dropped.unique().tolist() == pytest.approx([0.0, 4 / 3])
+    assert abs(float(dropped.mean()) - 1) < 0.05
+    vit = ViT("tiny", 32, 16, depth=3, drop_path=0.5)
+    assert [block.drop for block in vit.blocks] == [0.0, 0.25, 0.5]
+    images = torch.randn(8, 3, 32, 32)
+    assert not torch.allclose(vit(images), vit(images))
+    vit.eval()
+    assert torch.equal(vit(images), vit(images))

@@ -42,3 +42,14 @@ def test_the_map_is_a_middle_one_or_the_last() -> None:
         for tap in (None, "last")
     }
     assert taps == {None: ["layer2", "blocks.1"], "last": ["layer4", "blocks.3"]}
+
+
+def test_a_baseline_comes_first_where_it_is_asked_for() -> None:
+    method = LNL(LNL.Config(start="ce"), ResNet18("imagenet", 8, 8), 2, 2)
+    assert [stage.name for stage in method.stages()] == ["baseline", "learn"]
+    labels = torch.tensor([0, 1, 0, 1]), torch.tensor([0, 0, 1, 1])
+    images = torch.randn(4, 3, 32, 32)
+    batch = Batch(images, *labels, rows_B=torch.arange(4), views=1, step=0, progress=0.0)
+    ((group, losses),) = method.steps(batch, "baseline")
+    wanted = torch.nn.functional.cross_entropy(method.logits(images)["encoder"], labels[0])
+    assert group == "network" and torch.allclose(losses.total, wanted)

@@ -190,3 +190,20 @@ def test_specifications_from_before_the_views_had_keys_mean_supcons_views():
     assert ViewsSpec().crop_scale == (0.2, 1.0)
     with pytest.raises(SpecError, match="the smaller one first"):
         resolve({"data": {"views": {"crop_scale": [0.9, 0.5]}}})
+
+
+def test_profile_paper_has_the_published_settings_of_every_method():
+    from shasam.registry import names
+
+    learn = {
+        name: resolve({"method": name}, profile="paper").train.learn for name in names("method")
+    }
+    assert (learn["shasam"].optimizer, learn["shasam"].lr) == ("sgd", 0.4)
+    assert (learn["fdvae"].optimizer, learn["fdvae"].lr) == ("adam", 1e-4)
+    assert (learn["tadet"].lr, learn["tadet"].steps, learn["tadet"].clip) == (3e-2, 20_000, 1.0)
+    assert (learn["fairvit"].schedule, learn["fairvit"].lr) == ("step", 5e-4)
+    lnl = resolve({"method": "lnl"}, profile="paper")
+    assert lnl.options["start"] == "ce"
+    assert (lnl.train.stage("baseline").lr, lnl.train.learn.lr) == (1e-2, 1e-3)
+    alike = [n for n in names("method") if n.startswith("shasam")]
+    assert {learn[n].lr for n in learn if n not in alike} & {0.4} == set()

@@ -34,6 +34,14 @@ def test_the_rate_grows_linearly_then_falls_along_a_cosine():
     assert learning_rate(spec, 100, 100) == pytest.approx(0.01)
 
 
+def test_the_rate_of_the_schedule_step_drops_after_each_share_of_the_stage():
+    spec = StageSpec(
+        epochs=30, lr=1.0, warmup=0, schedule="step", step_every=1 / 6, step_factor=0.5
+    )
+    rates = [learning_rate(spec, epoch, 30) for epoch in range(30)]
+    assert rates == pytest.approx([0.5 ** (epoch // 5) for epoch in range(30)])
+
+
 def test_short_keys_of_train_belong_to_the_learning_stage():
     layer = full_keys({"train": {"epochs": 3, "lr": 0.5, "learn": {"steps": 7}}})
     spec = TrainSpec.model_validate(layer["train"])

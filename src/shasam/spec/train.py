@@ -49,7 +49,7 @@ class StageSpec(BaseModel):
 
     @model_serializer(mode="wrap")
     def _dump(self, dump: Any) -> dict[str, Any]:
-        """Without the drops of another schedule: runs of before they were added keep their names."""
+        """Without the drops of another schedule: runs from before they existed keep their names."""
         body: dict[str, Any] = dump(self)
         if self.schedule != "step":
             body.pop("step_every", None)
