@@ -71,17 +71,23 @@ def compare(
     from shasam.pipeline.grid import expand
     from shasam.pipeline.sweep import says
     from shasam.pipeline.sweep import sweep as carry_out
-    from shasam.registry import names
+    from shasam.registry import lookup, names
     from shasam.report import rows_of, write_report
     from shasam.report.tables import as_markdown
     from shasam.runs.directory import RunDirectory
     from shasam.runs.machine import computed_with
     from shasam.runs.reproducible import how_runs_compute
+    from shasam.spec.run import inputs_of
 
     # the ViT methods are to be seen beside cross-entropy on a ViT, whose batches are theirs
     everything = [*names("method"), "ce@vit", "balanced@vit"]
     chosen = everything if methods == "all" else [m.strip() for m in methods.split(",")]
     base = layer(data, model, train, set_)
+    console = Screen()
+    if methods == "all" and inputs_of(base.get("data", {}).get("name")) == "vectors":
+        tied = [m for m in chosen if "@" in m or lookup("method", m).needs_images]
+        chosen = [m for m in chosen if m not in tied]
+        console.print(f"left out, as they are tied to image networks: {', '.join(tied)}")
     runs = []
     for asked in chosen:
         name, _, encoder = asked.partition("@")
@@ -95,7 +101,6 @@ def compare(
         }
     )
     check_writable(page)
-    console = Screen()
     console.print(f"{len(specs)} runs in {out}")
     console.print(how_runs_compute(jobs, threads, reproducible), soft_wrap=True)
     outcomes = carry_out(

@@ -157,14 +157,14 @@ def with_encoder(asked: dict[str, Any]) -> dict[str, Any]:
     if not isinstance(model, Mapping) or "encoder" in model:
         return asked
     needed = lookup("method", method).needs_encoder if method in names("method") else None
-    if needed is None and _inputs_of(_asked("data.name", asked)) == "vectors":
+    if needed is None and inputs_of(_asked("data.name", asked)) == "vectors":
         needed = "mlp"
     return asked if needed is None else merge(asked, {"model": {"encoder": needed}})
 
 
 def inputs_that_do_not_fit(spec: RunSpec) -> list[str]:
     """What is wrong where a method or an encoder for images meets vectors, or the reverse."""
-    given = _inputs_of(spec.data.name)
+    given = inputs_of(spec.data.name)
     method, encoder = lookup("method", spec.method), lookup("encoder", spec.model.encoder)
     if given == "vectors" and method.needs_images:
         return [f"method: {spec.method} is tied to an image network and cannot read vectors"]
@@ -177,7 +177,7 @@ def inputs_that_do_not_fit(spec: RunSpec) -> list[str]:
     ]
 
 
-def _inputs_of(source: Any) -> str:
+def inputs_of(source: Any) -> str:
     """What a source gives, "images" or "vectors"."""
     return lookup("source", source).inputs if source in names("source") else "images"
 

@@ -1,0 +1,108 @@
+"""FairClassifier is a scikit-learn estimator, and trains with the trainer of the command line."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+import sklearn
+import torch
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV, cross_validate
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import check_estimator
+
+from shasam.errors import ShasamWarning
+from shasam.metrics import evaluate
+from shasam.sklearn import FairClassifier
+
+
+def biased(rows: int, bias: float, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """A class that is hard to see, and a group that is easy to see and goes along with it."""
+    rng = np.random.default_rng(seed)
+    y = rng.integers(0, 2, rows)
+    s = np.where(rng.random(rows) < bias, y, 1 - y)
+    x = rng.normal(size=(rows, 16))
+    x[:, 0] += 1.5 * y
+    x[:, 1] += 3.0 * s
+    return x, np.array(["no", "yes"])[y], np.array(["a", "b"])[s]
+
+
+X, Y, S = biased(1000, 0.9)
+X_TEST, Y_TEST, S_TEST = biased(2000, 0.5, seed=1)
+
+
+def gap(prediction: np.ndarray) -> float:
+    return evaluate(Y_TEST, prediction, S_TEST)["eo_mean"].value
+
+
+def test_it_passes_the_checks_of_scikit_learn() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ShasamWarning)  # the checks give no groups
+        found = check_estimator(FairClassifier(steps=60, profile="smoke"), on_fail=None)
+    failed = {entry["check_name"] for entry in found if entry["status"] == "failed"}
+    assert not failed and len(found) > 40
+
+
+def test_it_is_fairer_than_logistic_regression_and_stands_beside_fairlearn() -> None:
+    from fairlearn.reductions import EqualizedOdds, ExponentiatedGradient
+
+    plain = LogisticRegression().fit(X, Y).predict(X_TEST)
+    ours = FairClassifier(steps=150).fit(X, Y, sensitive=S)
+    theirs = ExponentiatedGradient(LogisticRegression(), EqualizedOdds(), max_iter=10)
+    theirs.fit(X, (Y == "yes").astype(int), sensitive_features=S)
+    reduced = np.array(["no", "yes"])[theirs.predict(X_TEST, random_state=0)]
+    assert gap(ours.predict(X_TEST)) < gap(plain) / 2
+    assert ours.score(X_TEST, Y_TEST) > (reduced == Y_TEST).mean() - 0.05
+    assert list(ours.classes_) == ["no", "yes"]
+    assert np.allclose(ours.predict_proba(X_TEST).sum(1), 1)
+
+
+def test_groups_reach_it_through_pipelines_and_searches() -> None:
+    with sklearn.config_context(enable_metadata_routing=True):
+        model = FairClassifier("balanced", steps=30).set_fit_request(sensitive=True)
+        whole = make_pipeline(StandardScaler(), model)
+        scores = cross_validate(whole, X, Y, cv=2, params={"sensitive": S})["test_score"]
+        assert len(scores) == 2 and min(scores) > 0.6
+        grid = {"fairclassifier__method": ["ce", "balanced"]}
+        search = GridSearchCV(whole, grid, cv=2).fit(X, Y, sensitive=S)
+    assert set(search.best_estimator_[-1].groups_) == {"a", "b"}
+
+
+def test_without_groups_it_trains_cross_entropy_and_says_so() -> None:
+    with pytest.warns(ShasamWarning, match="no groups were given, so ce is trained"):
+        model = FairClassifier("fscl+", steps=20).fit(X, Y)
+    assert model.method_ == "ce"
+    with pytest.warns(ShasamWarning, match="all rows are in one group"):
+        FairClassifier("shasam", steps=20).fit(X, Y, sensitive=np.zeros(len(X)))
+
+
+def test_posthoc_decides_by_group_on_rows_it_did_not_train_on() -> None:
+    model = FairClassifier("posthoc", steps=60).fit(X, Y, sensitive=S)
+    assert gap(model.predict(X_TEST, sensitive=S_TEST)) < gap(
+        LogisticRegression().fit(X, Y).predict(X_TEST)
+    )
+    with pytest.raises(ValueError, match="decides by group"):
+        model.predict(X_TEST)
+    with pytest.raises(ValueError, match="was not among the groups"):
+        model.predict(X_TEST[:1], sensitive=["c"])
+
+
+def test_a_seed_gives_one_model_and_the_callers_random_numbers_stay() -> None:
+    torch.manual_seed(7)
+    wanted = torch.rand(3)
+    torch.manual_seed(7)
+    first, second = (FairClassifier(steps=20).fit(X, Y, sensitive=S) for _ in range(2))
+    assert torch.equal(torch.rand(3), wanted)
+    assert np.array_equal(first.predict_proba(X_TEST), second.predict_proba(X_TEST))
+
+
+def test_bad_groups_are_a_sentence() -> None:
+    with pytest.raises(ValueError, match="1000 rows came with 3 groups"):
+        FairClassifier(steps=5).fit(X, Y, sensitive=S[:3])
+    with pytest.raises(ValueError, match="NaN"):
+        FairClassifier(steps=5).fit(X, Y, sensitive=np.full(len(X), np.nan))
+    with pytest.raises(ValueError, match="there is no method 'shasan'; did you mean"):
+        FairClassifier("shasan", steps=5).fit(X, Y, sensitive=S)
