@@ -5,7 +5,8 @@ of accuracy and EO (points) of ``shasam`` minus each of the others, Student's 95
 A row may name where it is read: ``fscl+:encoder-balanced`` (a kind of its predictions),
 ``shasam:natural.projection`` (the natural head on a kind of feature), ``shasam:probe.projection``
 (leakage). Without rows, the comparisons are those of ``comparisons.yaml`` in the experiment's
-folder, written before its runs, and p-values are adjusted by Holm within each of its families.
+folder (or, for its secondary settings, of earns-its-keep), written before the runs, and p-values
+are adjusted by Holm within each of its families.
 """
 
 from __future__ import annotations
@@ -78,7 +79,10 @@ def planned(experiment: Path) -> str:
     """Markdown: every family of ``comparisons.yaml``, as far as its rows were run."""
     rows = by_label(read_records(experiment))
     out = []
-    for family, plan in read_yaml(experiment / "comparisons.yaml").items():
+    plans = experiment / "comparisons.yaml"
+    if not plans.is_file():
+        plans = experiment.parent / "earns-its-keep" / "comparisons.yaml"
+    for family, plan in read_yaml(plans).items():
         tested, beside = [], []
         for entry in plan:
             on, off = entry["on"], entry["off"]
