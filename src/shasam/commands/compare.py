@@ -35,6 +35,8 @@ def compare(
     set_: SetFlag = None,
     out: Path = Path("runs"),
     page: Path = Path("comparison.html"),
+    baseline: str | None = None,
+    thumbnails: bool = True,
     jobs: int = 1,
     threads: int | None = None,
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto",
@@ -56,6 +58,10 @@ def compare(
         The folder that holds run directories.
     page
         Where the comparison page is written; the figures go beside it as SVG.
+    baseline
+        The method that others are compared with; cross-entropy without it, or the first.
+    thumbnails
+        Keep and show pictures of mined images; --no-thumbnails leaves them out.
     jobs
         Runs at the same time.
     threads
@@ -67,13 +73,16 @@ def compare(
     """
     from shasam.files import check_writable, write_atomic
     from shasam.metrics import catalogue
+    from shasam.output.markdown import inline
     from shasam.output.terminal import Screen
     from shasam.pipeline.grid import expand
     from shasam.pipeline.sweep import says
     from shasam.pipeline.sweep import sweep as carry_out
     from shasam.registry import lookup, names
     from shasam.report import rows_of, write_report
+    from shasam.report.recommend import named_baseline, recommendations
     from shasam.report.tables import as_markdown
+    from shasam.report.variants import opened_runs
     from shasam.runs.directory import RunDirectory
     from shasam.runs.machine import computed_with
     from shasam.runs.reproducible import how_runs_compute
@@ -82,6 +91,8 @@ def compare(
     # the ViT methods are to be seen beside cross-entropy on a ViT, whose batches are theirs
     everything = [*names("method"), "ce@vit", "balanced@vit"]
     chosen = everything if methods == "all" else [m.strip() for m in methods.split(",")]
+    if baseline is not None:
+        named_baseline(chosen, baseline)  # before anything is trained
     base = layer(data, model, train, set_)
     console = Screen()
     if methods == "all" and inputs_of(base.get("data", {}).get("name")) == "vectors":
@@ -110,7 +121,9 @@ def compare(
         threads=threads,
         device=device,
         reproducible=reproducible,
+        thumbnails=thumbnails,
         tell=lambda outcome: console.print(says(outcome)),
+        say=lambda line: console.print(line, soft_wrap=True),
     )
     done = [outcome.path for outcome in outcomes if outcome.status != "failed"]
     if not done:
@@ -120,9 +133,16 @@ def compare(
     if settings := computed_with([RunDirectory(path).provenance() for path in done]):
         console.print(settings)
     text = page.with_suffix(".md")
-    write_atomic(text, as_markdown(rows))
+    opened = opened_runs(done)
+    if baseline is not None and baseline not in {run.method.split(" (")[0] for run in opened}:
+        console.print(f"no run of the baseline {baseline} has come to its end")
+        baseline = None
+    advice = recommendations(opened, baseline)
+    for line in advice:
+        console.print(line)
+    write_atomic(text, "\n\n".join([as_markdown(rows).rstrip(), *map(inline, advice)]) + "\n")
     figures = page.parent / "figures"
-    write_report(done, page, figures_dir=figures)
+    write_report(done, page, figures_dir=figures, baseline=baseline, thumbnails=thumbnails)
     for kind, place in (("page", page), ("table", text), ("figures", figures)):
         console.print(f"{kind:11s}{place}", soft_wrap=True)
     if len(done) < len(outcomes):

@@ -16,6 +16,8 @@ def report(
     format: Literal["html", "md", "latex", "csv"] = "html",
     metric: Annotated[list[str] | None, Parameter(negative=())] = None,
     figures: Path | None = None,
+    baseline: str | None = None,
+    thumbnails: bool = True,
     card: bool = True,
 ) -> None:
     """Rebuild the page of a run, or compare runs.
@@ -34,6 +36,10 @@ def report(
         Metrics of the table, repeated.
     figures
         Write the figures as SVG files into this folder.
+    baseline
+        The method that others are compared with; cross-entropy without it, or the first.
+    thumbnails
+        Show pictures of mined images; --no-thumbnails leaves them out of the page.
     card
         Also write MODEL_CARD.md into each run when its page is rebuilt.
     """
@@ -56,7 +62,7 @@ def report(
         return
     if out is None:
         out = paths[0] / "report.html" if len(paths) == 1 else Path("comparison.html")
-    write_report(paths, out, figures_dir=figures)
+    write_report(paths, out, figures_dir=figures, baseline=baseline, thumbnails=thumbnails)
     say(f"page: {out}")
     if card and len(paths) == 1:
         say(f"model card: {write_model_card(paths[0])}")

@@ -46,6 +46,7 @@ def train(
     reproducible: Annotated[bool, Parameter(negative=())] = False,
     tensorboard: Annotated[bool, Parameter(negative=())] = False,
     report: bool = True,
+    thumbnails: bool = True,
     quiet: Annotated[bool, Parameter(name=["--quiet", "-q"], negative=())] = False,
     color: bool = True,
 ) -> None:
@@ -86,6 +87,9 @@ def train(
         Write TensorBoard files too.
     report
         Write report.html at the end.
+    thumbnails
+        Keep small pictures of mined images, for the page; --no-thumbnails leaves them out of the
+        run.
     quiet
         No progress, only the result.
     color
@@ -122,6 +126,7 @@ def train(
         quiet=quiet,
         on_collapse=on_collapse,
         tensorboard=tensorboard,
+        thumbnails=thumbnails,
     )
     progress = TrainingProgress(quiet, console)
     use_threads(RunDirectory(out / spec.name), threads, resume, progress.say)
@@ -137,7 +142,7 @@ def train(
 
     print_summary(run, Screen(no_color=not color or None))
     if report:
-        write_page(run.path)
+        write_page(run.path, thumbnails)
 
 
 def use_threads(
@@ -155,14 +160,15 @@ def use_threads(
         say(chosen.line)
 
 
-def write_page(path: Path) -> None:
+def write_page(path: Path, thumbnails: bool = True) -> None:
     """``report.html`` of a run; a page that cannot be made does not fail the run."""
     from shasam.output.terminal import say
     from shasam.report import write_report
 
     page = path / "report.html"
     try:
-        write_report([path], page, recorded=True)  # its metrics were computed a moment ago
+        # its metrics were computed a moment ago
+        write_report([path], page, recorded=True, thumbnails=thumbnails)
     except ShasamError as error:
         say(f"no page was written: {error}")
         return

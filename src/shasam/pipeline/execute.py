@@ -77,7 +77,7 @@ def execute(
         evaluate_run(run, method, data, fabric, log, "end of training")
         weights = to_bytes(method.state_dict())
         run.write("model.safetensors", weights)
-        mined = mining_record(log, data)
+        mined = mining_record(log, data, thumbnails=runtime.thumbnails)
         if mined:
             run.write_json("mining.json", {"iterations": mined})
         provenance = _provenance(spec, data, method, state, fabric, log, started)

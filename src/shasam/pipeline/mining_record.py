@@ -15,22 +15,24 @@ from shasam.training.inference import TrainingData
 _SIDE = 48  # pixels of a thumbnail
 
 
-def mining_record(log: RunLog, data: TrainingData) -> list[dict[str, Any]]:
-    """The iterations that were noted while training, in order."""
+def mining_record(
+    log: RunLog, data: TrainingData, *, thumbnails: bool = True
+) -> list[dict[str, Any]]:
+    """The iterations that were noted while training, in order; pictures only where wanted."""
     lines = log.lines if log.path is None else read_log(log.path)
     ids = data.manifest.table.column("id")
     thumbs: dict[int, str | None] = {}
 
     def shown(item: dict[str, Any]) -> dict[str, Any]:
         row = int(item["row"])
-        if row not in thumbs:
+        if row not in thumbs and thumbnails:
             image = data.images(torch.tensor([row]))[0]
             thumbs[row] = _thumb(image) if image.ndim == 3 else None
         return {
             "id": str(ids[row]),
             "gain": item.get("gain"),
             "similarity": item["similarity"],
-            "thumb": thumbs[row],
+            "thumb": thumbs.get(row),
         }
 
     return [

@@ -19,6 +19,8 @@ from shasam.runs.reproducible import environment_of_runs
 from shasam.spec import RunSpec
 from shasam.training.interrupt import Interrupt
 
+STATUS_SECONDS = 60  # between lines about how far a sweep has come
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -63,6 +65,7 @@ def sweep(
     threads: int | None = None,
     device: str = "auto",
     reproducible: bool = False,
+    thumbnails: bool = True,
     tell: Callable[[Outcome], None] = lambda outcome: None,
     say: Callable[[str], None] = print,
 ) -> list[Outcome]:
@@ -79,21 +82,26 @@ def sweep(
 
     waiting = list(specs)
     running: list[_Running] = []
-    told = False
+    told, began, shown = False, time.monotonic(), time.monotonic()
     environment = environment_of_runs(jobs, threads, reproducible)
     with Interrupt() as stop:
         try:
             while (waiting or running) and not stop.asked:
+                held = 0  # runs that another process is at
                 for spec in list(waiting):
                     run = RunDirectory(out / spec.name)
                     if run.done:
                         waiting.remove(spec)
                         ended(Outcome(spec, run.path, "skipped", 0.0, _other(run, reproducible)))
                     elif len(running) < jobs:
-                        begun = _begin(spec, run, device, environment)
+                        begun = _begin(spec, run, device, environment, thumbnails)
+                        held += begun is None
                         if begun is not None:
                             waiting.remove(spec)
                             running.append(begun)
+                            number = len(outcomes) + len(running)
+                            place = f"{number} of {len(specs)}"
+                            say(f"begun   {spec.name} seed {spec.seed}  ({place})")
                 for entry in [entry for entry in running if entry.process.poll() is not None]:
                     running.remove(entry)
                     entry.claim.close()
@@ -102,9 +110,13 @@ def sweep(
                         waiting.append(entry.spec)
                     else:
                         ended(outcome)
-                if waiting and not running and not told:
+                if held and not running and not told:
                     told = True
-                    say(f"other processes are at work on {len(waiting)} of the runs; waiting")
+                    say(f"other processes are at work on {held} of the runs; waiting")
+                if running and time.monotonic() - shown > STATUS_SECONDS:
+                    shown = time.monotonic()
+                    minutes = (shown - began) / 60
+                    say(f"{len(outcomes)} of {len(specs)} runs have ended after {minutes:.0f} min")
                 time.sleep(0.1 if running else 0.5)
             if running:
                 _end(running, say)
@@ -117,7 +129,11 @@ def sweep(
 
 
 def _begin(
-    spec: RunSpec, run: RunDirectory, device: str, environment: dict[str, str]
+    spec: RunSpec,
+    run: RunDirectory,
+    device: str,
+    environment: dict[str, str],
+    thumbnails: bool,
 ) -> _Running | None:
     """Start a run, or None where another process is at it or has just finished it."""
     if not run.path.is_dir():
@@ -129,7 +145,7 @@ def _begin(
             return None
         if run.done:
             return None
-        process = _start(spec, run, device, environment)
+        process = _start(spec, run, device, environment, thumbnails)
         return _Running(spec, run, process, claim.pop_all(), time.monotonic())
 
 
@@ -158,7 +174,11 @@ def _end(running: list[_Running], say: Callable[[str], None]) -> None:
 
 
 def _start(
-    spec: RunSpec, run: RunDirectory, device: str, environment: dict[str, str]
+    spec: RunSpec,
+    run: RunDirectory,
+    device: str,
+    environment: dict[str, str],
+    thumbnails: bool,
 ) -> subprocess.Popen[bytes]:
     run.make()
     asked = run.file("asked.yaml")
@@ -166,6 +186,7 @@ def _start(
     command = [sys.executable, "-m", "shasam.cli", "train", "--config", str(asked)]
     command += ["--out", str(run.path.parent), "--resume", "--quiet", "--no-report"]
     command += ["--device", device, "--no-color"]
+    command += [] if thumbnails else ["--no-thumbnails"]
     run.file("output.txt").unlink(missing_ok=True)  # of the last time, or a link
     handle = open_in_place(run.file("output.txt"), os.O_WRONLY | os.O_CREAT)
     with open(handle, "wb") as output:

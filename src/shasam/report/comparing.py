@@ -18,8 +18,9 @@ from shasam.metrics import (
 from shasam.report import figures
 from shasam.report.before_after import before_after, gaps
 from shasam.report.figures import Point
-from shasam.report.paired import Pairing, baseline_of, is_plain, pairing
+from shasam.report.paired import Pairing, is_plain, pairing
 from shasam.report.published import Published, published
+from shasam.report.recommend import named_baseline
 from shasam.report.runs import recorded_subject
 from shasam.report.subject import OF_RUNS, Drawn, Subject
 from shasam.report.words import comparison_line, interval, joined, percent
@@ -30,7 +31,12 @@ _HEADLINE = catalogue.SHOWN["headline"]
 
 
 def settings_of(
-    runs: Sequence[RunDirectory], known: Mapping[Path, Subject], *, draws: int, seed: int
+    runs: Sequence[RunDirectory],
+    known: Mapping[Path, Subject],
+    *,
+    draws: int,
+    seed: int,
+    baseline: str | None = None,
 ) -> list[dict[str, Any]]:
     """The blocks of a page: runs that were asked the same, with the paper's numbers beside."""
     blocks: dict[str, list[RunDirectory]] = {}
@@ -40,7 +46,7 @@ def settings_of(
     for i, (name, members) in enumerate(blocks.items()):
         entries = [known.get(r.path) or recorded_subject(r, draws, seed) for r in members]
         printed = published(members[0].protocol)
-        against = _against(entries, replace(OF_RUNS, draws=draws, seed=seed))
+        against = _against(entries, replace(OF_RUNS, draws=draws, seed=seed), baseline)
         out.append(_setting(f"setting-{i}", name, entries, printed, "images", against))
     return out
 
@@ -168,14 +174,16 @@ def _letters(name: str) -> str:
     return "".join(c for c in name.lower().replace("+", "plus") if c.isalnum())
 
 
-def _against(entries: Sequence[Subject], drawn: Drawn) -> tuple[str, list[str]]:
-    """Each method against cross-entropy (or the first), on the same images."""
+def _against(
+    entries: Sequence[Subject], drawn: Drawn, baseline: str | None
+) -> tuple[str, list[str]]:
+    """Each method against the baseline: cross-entropy (or the first) where none is asked for."""
     by_method: dict[str, list[Subject]] = {}
     for entry in entries:
         by_method.setdefault(entry.method, []).append(entry)
     if len(by_method) < 2:
         return "", []
-    base = baseline_of(list(by_method))
+    base = named_baseline(list(by_method), baseline)
     return base, [
         _paired(name, members, base, by_method[base], drawn)
         for name, members in by_method.items()

@@ -38,6 +38,7 @@ class Budget:
     """Bytes of thumbnails that a page may still take."""
 
     left: int
+    wanted: bool = True  # False: none at all
 
     def take(self, thumb: str) -> bool:
         if len(thumb) > self.left:
@@ -221,7 +222,7 @@ def _iteration(
 
 
 def _item(item: dict[str, Any], budget: Budget) -> tuple[dict[str, Any], int]:
-    thumb = item.get("thumb")
+    thumb = item.get("thumb") if budget.wanted else None
     fits = isinstance(thumb, str) and bool(_IMAGE.match(thumb)) and budget.take(thumb)
     gain, similarity = finite(item.get("gain")), finite(item.get("similarity"))
     shown = {

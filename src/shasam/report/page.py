@@ -22,6 +22,7 @@ from shasam.report.bars import bars
 from shasam.report.comparing import audit_settings, settings_of
 from shasam.report.detail import Budget, detail, tiles
 from shasam.report.paired import Pairing
+from shasam.report.recommend import recommendations
 from shasam.report.runs import recorded_subject, subject_of
 from shasam.report.subject import Subject
 from shasam.report.svg import COLOURS, marker
@@ -57,11 +58,14 @@ def write_report(
     draws: int = 2000,
     seed: int = 0,
     recorded: bool = False,
+    baseline: str | None = None,
+    thumbnails: bool = True,
 ) -> Path:
     """Build the page of one run or a comparison of many from their files; returns ``out``.
 
     Numbers are computed from the predictions. ``recorded`` takes those of ``metrics.json`` where
     they agree with the predictions: for the process that has just written them.
+    ``baseline`` is the method that others are compared with. ``thumbnails=False`` leaves out pictures of people.
     """
     if not runs:
         raise InputError("a report needs at least one run directory")
@@ -74,10 +78,10 @@ def write_report(
     else:
         subjects = [subject_of(run, draws, seed) for run in chosen]
     known = {run.path: s for run, s in zip(chosen, subjects, strict=True)}
-    settings = settings_of(opened, known, draws=draws, seed=seed)
+    settings = settings_of(opened, known, draws=draws, seed=seed, baseline=baseline)
     if single:  # a plane with one point tells nothing
         settings = [s for s in settings if s["published"]]
-    budget = Budget(THUMB_BYTES)
+    budget = Budget(THUMB_BYTES, thumbnails)
     details = [
         detail(s, r, f"d{i}", budget, brief=not single, dots=2000 if single else 700)
         for i, (s, r) in enumerate(zip(subjects, chosen, strict=True))
@@ -101,7 +105,10 @@ def write_report(
             "title": f"{len(opened)} runs of "
             + (joined(methods) if len(methods) <= 6 else f"{len(methods)} methods"),
             "kicker": f"shasam comparison · {joined([s['name'] for s in settings[:3]])}",
-            "verdict": [line for s in settings for line in s["verdict"]],
+            "verdict": [
+                *recommendations(opened, baseline),
+                *(line for s in settings for line in s["verdict"]),
+            ],
             "tiles": [],
         }
     left = len({r.method for r in opened}) - len(chosen)

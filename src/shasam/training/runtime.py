@@ -34,6 +34,7 @@ class Runtime:
     on_collapse: Literal["warn", "stop"] = "warn"
     checkpoint_seconds: float = 20.0  # what a kill may cost; the end of a stage is saved anyway
     tensorboard: bool = False
+    thumbnails: bool = True  # small pictures of mined images in mining.json and on the page
 
 
 def make_fabric(train: TrainSpec, runtime: Runtime) -> Fabric:
