@@ -65,7 +65,8 @@ def write_report(
 
     Numbers are computed from the predictions. ``recorded`` takes those of ``metrics.json`` where
     they agree with the predictions: for the process that has just written them.
-    ``baseline`` is the method that others are compared with. ``thumbnails=False`` leaves out pictures of people.
+    ``baseline`` is the method that others are compared with, and ``thumbnails=False`` leaves out
+    pictures of people.
     """
     if not runs:
         raise InputError("a report needs at least one run directory")
