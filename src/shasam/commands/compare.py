@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
@@ -71,20 +71,13 @@ def compare(
     reproducible
         AVX2 and one thread in each run: equal bits on every x86-64 processor, but slower.
     """
-    from shasam.files import check_writable, write_atomic
-    from shasam.metrics import catalogue
-    from shasam.output.markdown import inline
+    from shasam.files import check_writable
     from shasam.output.terminal import Screen
     from shasam.pipeline.grid import expand
     from shasam.pipeline.sweep import says
     from shasam.pipeline.sweep import sweep as carry_out
     from shasam.registry import lookup, names
-    from shasam.report import rows_of, write_report
-    from shasam.report.recommend import named_baseline, recommendations
-    from shasam.report.tables import as_markdown
-    from shasam.report.variants import opened_runs
-    from shasam.runs.directory import RunDirectory
-    from shasam.runs.machine import computed_with
+    from shasam.report.recommend import named_baseline
     from shasam.runs.reproducible import how_runs_compute
     from shasam.spec.run import inputs_of
 
@@ -99,18 +92,7 @@ def compare(
         tied = [m for m in chosen if "@" in m or lookup("method", m).needs_images]
         chosen = [m for m in chosen if m not in tied]
         console.print(f"left out, as they are tied to image networks: {', '.join(tied)}")
-    runs = []
-    for asked in chosen:
-        name, _, encoder = asked.partition("@")
-        runs.append({"method": name, **({"model": {"encoder": encoder}} if encoder else {})})
-    specs = expand(
-        {
-            "profile": profile,
-            "base": base,
-            "grid": {"seed": list(range(seeds)), "data.seed": "same as seed"},
-            "runs": runs,
-        }
-    )
+    specs = expand(_grid(chosen, base, profile, seeds))
     check_writable(page)
     console.print(f"{len(specs)} runs in {out}")
     console.print(how_runs_compute(jobs, threads, reproducible), soft_wrap=True)
@@ -128,6 +110,35 @@ def compare(
     done = [outcome.path for outcome in outcomes if outcome.status != "failed"]
     if not done:
         raise SystemExit(1)
+    _show(done, page, baseline, thumbnails, console)
+    if len(done) < len(outcomes):
+        raise SystemExit(1)
+
+
+def _grid(methods: list[str], base: dict[str, Any], profile: str, seeds: int) -> dict[str, Any]:
+    """Every method with every seed; the split follows the seed."""
+    runs = []
+    for asked in methods:
+        name, _, encoder = asked.partition("@")
+        runs.append({"method": name, **({"model": {"encoder": encoder}} if encoder else {})})
+    grid = {"seed": list(range(seeds)), "data.seed": "same as seed"}
+    return {"profile": profile, "base": base, "grid": grid, "runs": runs}
+
+
+def _show(
+    done: list[Path], page: Path, baseline: str | None, thumbnails: bool, console: Screen
+) -> None:
+    """Tables and the advice on the screen and as Markdown, and the page."""
+    from shasam.files import write_atomic
+    from shasam.metrics import catalogue
+    from shasam.output.markdown import inline
+    from shasam.report import rows_of, write_report
+    from shasam.report.recommend import recommendations
+    from shasam.report.tables import as_markdown
+    from shasam.report.variants import opened_runs
+    from shasam.runs.directory import RunDirectory
+    from shasam.runs.machine import computed_with
+
     rows = rows_of(done, list(catalogue.shown("screen")))
     _print_tables(rows, console)
     if settings := computed_with([RunDirectory(path).provenance() for path in done]):
@@ -145,8 +156,6 @@ def compare(
     write_report(done, page, figures_dir=figures, baseline=baseline, thumbnails=thumbnails)
     for kind, place in (("page", page), ("table", text), ("figures", figures)):
         console.print(f"{kind:11s}{place}", soft_wrap=True)
-    if len(done) < len(outcomes):
-        raise SystemExit(1)
 
 
 def _print_tables(rows: Sequence[Row], console: Screen) -> None:

@@ -101,17 +101,7 @@ def write_report(
             "tiles": tiles(subjects[0]),
         }
     else:
-        methods = list(dict.fromkeys(r.method for r in opened))
-        context |= {
-            "title": f"{len(opened)} runs of "
-            + (joined(methods) if len(methods) <= 6 else f"{len(methods)} methods"),
-            "kicker": f"shasam comparison · {joined([s['name'] for s in settings[:3]])}",
-            "verdict": [
-                *recommendations(opened, baseline),
-                *(line for s in settings for line in s["verdict"]),
-            ],
-            "tiles": [],
-        }
+        context |= _comparison(opened, settings, baseline)
     left = len({r.method for r in opened}) - len(chosen)
     context |= {
         "details_title": "Each method, closer",
@@ -130,6 +120,23 @@ def write_report(
         for name, figure in _figures(settings, subjects).items():
             figures.save(figure, figures_dir / f"{name}.svg")
     return out
+
+
+def _comparison(
+    runs: Sequence[RunDirectory], settings: Sequence[dict[str, Any]], baseline: str | None
+) -> dict[str, Any]:
+    """Title and verdict of a page about several runs."""
+    methods = list(dict.fromkeys(r.method for r in runs))
+    named = joined(methods) if len(methods) <= 6 else f"{len(methods)} methods"
+    return {
+        "title": f"{len(runs)} runs of {named}",
+        "kicker": f"shasam comparison · {joined([s['name'] for s in settings[:3]])}",
+        "verdict": [
+            *recommendations(runs, baseline),
+            *(line for s in settings for line in s["verdict"]),
+        ],
+        "tiles": [],
+    }
 
 
 def write_audit(
