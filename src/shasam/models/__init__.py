@@ -7,11 +7,12 @@ from shasam.extras import need
 need("torch", __name__)
 
 from shasam.models.efficientnet import EfficientNetLite0
-from shasam.models.encoder import Encoder, EncoderConfig, MaskSite
+from shasam.models.encoder import HALF, IMAGENET, Encoder, EncoderConfig, MaskSite
 from shasam.models.heads import Classifier, ProjectionHead
 from shasam.models.identity import Identity
 from shasam.models.init import InitReport, load_weights
 from shasam.models.mlp import MLP
+from shasam.models.pretrained import start_weights
 from shasam.models.resnet import ResNet18
 from shasam.models.vit import ViT
 from shasam.registry import lookup
@@ -31,6 +32,7 @@ __all__ = [
     "ViT",
     "build_encoder",
     "load_weights",
+    "start_weights",
 ]
 
 
@@ -40,4 +42,10 @@ def build_encoder(spec: ModelSpec, image_size: int) -> Encoder:
     For vectors ``image_size`` is their length.
     """
     kind = lookup("encoder", spec.encoder)
-    return kind.build(kind.Config.model_validate(spec.options), image_size)
+    encoder = kind.build(kind.Config.model_validate(spec.options), image_size)
+    pixels = {"half": HALF, "imagenet": IMAGENET}.get(spec.normalisation)
+    if pixels is None and spec.init is not None:
+        pixels = encoder.published
+    if pixels is not None:
+        encoder.mean, encoder.std = pixels
+    return encoder

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -14,9 +14,10 @@ from shasam.errors import InputError, SpecError
 from shasam.models.init import InitReport
 from shasam.registry import did_you_mean
 
+Pixels = tuple[tuple[float, float, float], tuple[float, float, float]]
 # (mean, deviation) of pixels between 0 and 1: values between -1 and 1, as all images come
-HALF = ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
-IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+HALF: Pixels = ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
+IMAGENET: Pixels = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 
 
 class EncoderConfig(BaseModel):
@@ -61,6 +62,10 @@ class Encoder(nn.Module):
     # of the pixels, between 0 and 1, that the weights are used to
     mean: tuple[float, float, float] = HALF[0]
     std: tuple[float, float, float] = HALF[1]
+    # (mean, deviation) that weights files of others for this network are used to; None: its own
+    published: ClassVar[Pixels | None] = None
+    pretrained: Sequence[nn.Parameter] = ()  # those that did not start at random
+    frozen: Sequence[nn.Parameter] = ()  # those that no stage moves
 
     @classmethod
     def build(cls, config: EncoderConfig, image_size: int) -> Encoder:

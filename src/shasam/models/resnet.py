@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
-from shasam.models.encoder import Encoder, EncoderConfig
+from shasam.models.encoder import IMAGENET, Encoder, EncoderConfig
 from shasam.models.shared import in_shares
 from shasam.registry import register
 
@@ -64,6 +64,7 @@ class ResNet18(Encoder):
     Config = ResNetConfig
     layers = ("layer1", "layer2", "layer3", "layer4")
     last_map = "layer4"
+    published = IMAGENET  # torchvision's
 
     def __init__(
         self,

@@ -11,7 +11,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from shasam.errors import InputError
-from shasam.models.encoder import Encoder, EncoderConfig, MaskSite
+from shasam.models.encoder import HALF, Encoder, EncoderConfig, MaskSite
 from shasam.models.shared import in_shares
 from shasam.registry import register
 
@@ -131,6 +131,7 @@ class ViT(Encoder):
     """
 
     Config = ViTConfig
+    published = HALF  # timm's ViTs; DeiT has that of ImageNet
 
     def __init__(
         self,

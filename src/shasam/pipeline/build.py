@@ -12,7 +12,7 @@ from shasam.errors import MemoryLimitError, SpecError
 from shasam.keyed import text_key
 from shasam.memory import available_memory, readable
 from shasam.methods.base import Method
-from shasam.models import InitReport, build_encoder, load_weights
+from shasam.models import InitReport, build_encoder, start_weights
 from shasam.registry import lookup
 from shasam.spec import RunSpec
 
@@ -22,16 +22,14 @@ _COPIES = 4  # of every parameter while training: weight, gradient, two moments 
 def build_method(
     spec: RunSpec, classes: int, groups: int, start: bool = True
 ) -> tuple[Method, InitReport | None]:
-    """The untrained method; ``start=False`` leaves ``model.init`` unread (weights follow)."""
+    """The untrained method; ``start=False`` reads no pretrained weights (others follow)."""
     outlined = outline(spec, classes, groups)
     if outlined is not None:
         check_memory(spec, outlined)
     torch.manual_seed(text_key(spec.seed, "init"))
     try:
         encoder = build_encoder(spec.model, spec.data.input_size)
-        report = None
-        if start and spec.model.init is not None:
-            report = load_weights(encoder, spec.model.init)
+        report = start_weights(encoder, spec.model) if start else None
         return _method(spec, encoder, classes, groups), report
     except (RuntimeError, OverflowError) as error:  # a negative size, or one beyond 2^63
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from shasam.errors import SpecError
-from shasam.models import build_encoder, load_weights
+from shasam.models import build_encoder, start_weights
 from shasam.pipeline.load import load
 from shasam.spec.model import ModelSpec
 from shasam.training.checkpoint import to_bytes
@@ -62,9 +62,7 @@ def of_run(path: Path, device: str = "cpu") -> Embedder:
 def by_name(model: ModelSpec, size: int, device: str = "cpu") -> Embedder:
     """A pretrained encoder, or another with the weights of ``model.init``."""
     encoder = build_encoder(model, size)
-    if model.init is not None:
-        load_weights(encoder, model.init)
-    elif encoder.load_pretrained() is None:
+    if start_weights(encoder, model) is None:
         raise SpecError(
             f"the encoder {model.encoder} has random weights here, and vectors of random weights "
             "say nothing; name a pretrained encoder or a run directory, or give weights with --init"

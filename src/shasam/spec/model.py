@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 from pydantic import BaseModel, ConfigDict, Field
@@ -22,6 +22,16 @@ class ModelSpec(BaseModel):
     )
     init: str | None = Field(
         None, description="File of pretrained weights (.safetensors, torchvision or timm keys)."
+    )
+    normalisation: Literal["auto", "half", "imagenet"] = Field(
+        "auto",
+        description="Mean and deviation of the pixels: those of the pretrained weights (auto), "
+        "0.5 (half), or ImageNet's.",
+    )
+    freeze: Literal["none", "all"] | Annotated[int, Field(ge=1)] = Field(
+        "none",
+        description="Pretrained weights that stay as they are: none, all, or, as a number, all "
+        "but those of the last blocks.",
     )
     options: Annotated[dict[str, Any], Parameter(parse=False)] = Field(
         default_factory=dict, description="Options of the encoder."

@@ -118,7 +118,8 @@ def stored_spec(body: Mapping[str, Any]) -> RunSpec:
     """The specification that a run was stored with, also by an earlier release.
 
     Releases before 0.2 wrote the options of every encoder side by side under ``model``; those of
-    other encoders than the chosen one are left out.
+    other encoders than the chosen one are left out. They fed all weights pixels with mean and
+    deviation 0.5.
     """
     model = body.get("model")
     if isinstance(model, Mapping) and "options" not in model:
@@ -126,6 +127,9 @@ def stored_spec(body: Mapping[str, Any]) -> RunSpec:
         known = lookup("encoder", str(name)).Config.model_fields
         kept = {k: v for k, v in model.items() if k in known or k in ModelSpec.model_fields}
         body = {**body, "model": kept}
+    model = body.get("model")
+    if isinstance(model, Mapping) and "normalisation" not in model:
+        body = {**body, "model": {**model, "normalisation": "half"}}
     return resolve(body)
 
 

@@ -24,6 +24,9 @@ class StageSpec(BaseModel):
     )
     optimizer: Literal["sgd", "adamw", "adam"] = Field("adamw", description="Optimiser.")
     lr: float = Field(1e-3, gt=0, description="Learning rate.")
+    pretrained_lr: float = Field(
+        1.0, gt=0, description="Learning rate of pretrained weights, as a share of the others'."
+    )
     momentum: float = Field(0.9, ge=0, lt=1, description="Momentum of SGD.")
     weight_decay: float = Field(
         1e-4, ge=0, description="Weight decay; biases and other 1-D parameters are spared."

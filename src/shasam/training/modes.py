@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from torch import nn
 
-from shasam.errors import ContractError
+from shasam.errors import ContractError, SpecError
 from shasam.methods.base import Method, Stage
+from shasam.models import Encoder
 
 
 def check_groups(method: Method) -> dict[str, list[nn.Parameter]]:
-    """The method's parameter groups, after checking that they are a partition."""
+    """The method's parameter groups, after checking that they are a partition.
+
+    Frozen parameters are left out of what is returned.
+    """
     groups = method.parameter_groups()
     names = {id(p): name for name, p in method.named_parameters()}
     seen: dict[int, str] = {}
@@ -33,13 +37,36 @@ def check_groups(method: Method) -> dict[str, list[nn.Parameter]]:
                     f"stage {stage.name!r} of {type(method).__name__} moves the group {group!r}, "
                     f"which parameter_groups() does not have"
                 )
-    return groups
+    frozen = _frozen(method)
+    learning = {g: [p for p in ps if id(p) not in frozen] for g, ps in groups.items()}
+    for stage in method.stages():
+        for group in stage.groups:
+            if groups[group] and not learning[group]:
+                raise SpecError(
+                    f"model.freeze leaves nothing to learn for the group {group!r} in stage "
+                    f"{stage.name!r} of {type(method).__name__}; freeze less"
+                )
+    return learning
+
+
+def _encoders(method: Method) -> list[Encoder]:
+    return [module for module in method.modules() if isinstance(module, Encoder)]
+
+
+def _frozen(method: Method) -> set[int]:
+    """The pretrained parameters that no stage moves, by ``id``."""
+    return {id(p) for encoder in _encoders(method) for p in encoder.frozen}
+
+
+def pretrained(method: Method) -> set[int]:
+    """The parameters that did not start at random, by ``id``."""
+    return {id(p) for encoder in _encoders(method) for p in encoder.pretrained}
 
 
 def set_modes(method: Method, stage: Stage) -> None:
     """Moving groups learn, in training mode; everything else is frozen, in evaluation mode."""
     groups = method.parameter_groups()
-    moving = {id(p) for name in stage.groups for p in groups[name]}
+    moving = {id(p) for name in stage.groups for p in groups[name]} - _frozen(method)
     for p in method.parameters():
         p.requires_grad_(id(p) in moving)
     method.training = True

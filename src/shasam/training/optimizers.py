@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 
 import torch
 from torch import Tensor, nn
@@ -10,14 +11,21 @@ from torch import Tensor, nn
 from shasam.spec.train import StageSpec
 
 
-def make_optimizer(parameters: list[nn.Parameter], spec: StageSpec) -> torch.optim.Optimizer:
-    """SGD (momentum), Adam or AdamW; vectors and scalars have no weight decay."""
-    decayed = [p for p in parameters if p.ndim > 1]
-    free = [p for p in parameters if p.ndim <= 1]
+def make_optimizer(
+    parameters: list[nn.Parameter], spec: StageSpec, pretrained: Collection[int] = ()
+) -> torch.optim.Optimizer:
+    """SGD (momentum), Adam or AdamW; vectors and scalars have no weight decay.
+
+    ``pretrained`` are the ``id`` of parameters whose rate is ``spec.pretrained_lr`` times the rate.
+    """
+    slow = pretrained if spec.pretrained_lr != 1 else ()
+    parts: dict[tuple[float, float], list[nn.Parameter]] = {}  # (share of the rate, decay)
+    for p in sorted(parameters, key=lambda p: p.ndim <= 1):
+        share = spec.pretrained_lr if id(p) in slow else 1.0
+        parts.setdefault((share, spec.weight_decay if p.ndim > 1 else 0.0), []).append(p)
     groups = [
-        {"params": members, "weight_decay": decay}
-        for members, decay in ((decayed, spec.weight_decay), (free, 0.0))
-        if members
+        {"params": members, "weight_decay": decay, "share": share, "lr": spec.lr * share}
+        for (share, decay), members in parts.items()
     ]
     # one pass over memory instead of ten; elsewhere torch's own choice is fast, and the fused step
     # of a GPU unscales by itself, which 16-bit training with clipping does not allow
@@ -46,9 +54,9 @@ def learning_rate(spec: StageSpec, step: int, total: int) -> float:
 
 
 def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
-    """One rate for all parameters of an optimiser."""
+    """The rate of all parameters of an optimiser, times the share of each part."""
     for group in optimizer.param_groups:
-        group["lr"] = rate
+        group["lr"] = rate * group["share"]
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:

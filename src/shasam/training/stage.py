@@ -15,7 +15,7 @@ from shasam.sampling import BatchPlan, TrainingRows
 from shasam.spec.train import StageSpec, TrainSpec
 from shasam.training.checkpoint import Checkpoint
 from shasam.training.ema import Ema
-from shasam.training.modes import set_modes
+from shasam.training.modes import pretrained, set_modes
 from shasam.training.optimizers import load_optimizer_tensors, make_optimizer, optimizer_tensors
 
 
@@ -97,7 +97,7 @@ def begin(
     overrides = method.optimizer_overrides()
     specs = {g: spec.model_copy(update=overrides.get(g, {})) for g in stage.groups}
     plain: dict[str, torch.optim.Optimizer] = {
-        g: make_optimizer(groups[g], specs[g]) for g in stage.groups
+        g: make_optimizer(groups[g], specs[g], pretrained(method)) for g in stage.groups
     }
     wrapped = {g: fabric.setup_optimizers(o) for g, o in plain.items()}
     ema = Ema(method, train.ema) if train.ema and stage.inputs == "images" else None
