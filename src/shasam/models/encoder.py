@@ -30,19 +30,25 @@ class EncoderConfig(BaseModel):
         """The side of the images that pretrained weights are used to, where there are some."""
         return None
 
+    def completed(self) -> EncoderConfig:
+        """With what follows from files; called when a specification is made."""
+        return self
+
 
 @dataclass(frozen=True)
 class MaskSite:
     """A linear layer whose rows FairViT may mask: attribute ``name`` of ``owner``.
 
     ``heads`` is the number of attention heads where one mask entry serves a whole head, and
-    ``parts`` how many of query, key and value the layer holds, one after the other.
+    ``parts`` how many of query, key and value the layer holds, one after the other. Where they are
+    layers of their own, ``shared`` names the others of the same owner that have the same masks.
     """
 
     owner: nn.Module
     name: str
     heads: int | None = None
     parts: int = 1
+    shared: tuple[str, ...] = ()
 
 
 class Encoder(nn.Module):
@@ -106,7 +112,8 @@ class Encoder(nn.Module):
     def mask_sites(self) -> list[MaskSite]:
         """The linear layers that may carry masks; transformers have some."""
         raise SpecError(
-            f"{type(self).__name__} has no attention layers to mask; set model.encoder to vit"
+            f"{type(self).__name__} has no attention layers to mask; set model.encoder to vit, or "
+            "to hf: and the name of a ViT"
         )
 
     def check_taps(self, taps: tuple[str, ...]) -> None:

@@ -93,23 +93,30 @@ class MaskedLinear(nn.Linear):
         state: MaskState,
         heads: int | None = None,
         parts: int = 1,
+        masks_of: MaskedLinear | None = None,
     ) -> MaskedLinear:
-        """The layer with the same weight and bias (the same tensors), and masks."""
+        """The layer with the same weight and bias (the same tensors), and masks.
+
+        With ``masks_of`` it has the masks of that layer and none of its own.
+        """
         layer = cls(linear.in_features, linear.out_features, linear.bias is not None)
         layer.weight, layer.bias = linear.weight, linear.bias
         rows = linear.out_features if heads is None else heads
-        layer.scores = nn.Parameter(torch.zeros(rows, groups))
+        if masks_of is None:
+            layer.scores = nn.Parameter(torch.zeros(rows, groups))
+        layer.owner = (layer if masks_of is None else masks_of,)
         layer.heads, layer.parts, layer.state = heads, parts, state
         return layer
 
     heads: int | None
     parts: int
     state: MaskState
+    owner: tuple[MaskedLinear]  # the layer with the scores; in a tuple it is no submodule
 
     def forward(self, x: Tensor) -> Tensor:
         if self.state.weights_G is None:
             return F.linear(x, self.weight, self.bias)
-        mask_R = adaptive_mask(self.scores, self.state)
+        mask_R = adaptive_mask(self.owner[0].scores, self.state)
         if self.heads is not None:  # outputs are ordered (q | k | v), each by heads
             per_head = self.out_features // self.parts // self.heads
             mask_R = mask_R.repeat_interleave(per_head).repeat(self.parts)
@@ -124,4 +131,8 @@ def add_masks(encoder: Encoder, groups: int) -> MaskState:
         linear = getattr(site.owner, site.name)
         masked = MaskedLinear.replacing(linear, groups, state, site.heads, site.parts)
         setattr(site.owner, site.name, masked)
+        for name in site.shared:
+            other = getattr(site.owner, name)
+            also = MaskedLinear.replacing(other, groups, state, site.heads, masks_of=masked)
+            setattr(site.owner, name, also)
     return state

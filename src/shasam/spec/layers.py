@@ -65,8 +65,18 @@ def full_keys(layer: Mapping[str, Any]) -> dict[str, Any]:
     for key, value in layer.items():
         body = merge(body, nest(str(key), value))
     _move(body, "train", "learn", lambda key: key in StageSpec.model_fields)
+    _name_the_source(body)
     _move(body, "model", "options", lambda key: key not in ModelSpec.model_fields)
     return body
+
+
+def _name_the_source(body: dict[str, Any]) -> None:
+    """``encoder: hf:NAME`` is short for ``encoder: hf`` and ``options.source: NAME``."""
+    model = body.get("model")
+    name = model.get("encoder") if isinstance(model, Mapping) else None
+    if isinstance(model, Mapping) and isinstance(name, str) and ":" in name:
+        kind, _, source = name.partition(":")
+        body["model"] = {**model, "encoder": kind, "source": source}
 
 
 def _move(body: dict[str, Any], part: str, inner: str, short: Any) -> None:

@@ -149,7 +149,8 @@ def _options(
         return {}
     config = lookup(kind, name).Config
     try:
-        return config.model_validate(dict(given)).model_dump(mode="json")
+        made = config.model_validate(dict(given))
+        return (made.completed() if kind == "encoder" else made).model_dump(mode="json")
     except ValidationError as error:
         errors += sentences(error, config, prefix)
         return {}
