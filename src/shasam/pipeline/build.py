@@ -12,7 +12,7 @@ from shasam.errors import MemoryLimitError, SpecError
 from shasam.keyed import text_key
 from shasam.memory import available_memory, readable
 from shasam.methods.base import Method
-from shasam.models import InitReport, build_encoder, start_weights
+from shasam.models import Encoder, InitReport, build_encoder, start_weights
 from shasam.registry import lookup
 from shasam.spec import RunSpec
 
@@ -38,8 +38,10 @@ def build_method(
 
 def check_start(spec: RunSpec) -> None:
     """Read the start weights before the data is opened: a file that does not fit costs seconds."""
-    if spec.model.init is not None:
-        load_weights(build_encoder(spec.model, spec.data.size), spec.model.init)
+    kind = lookup("encoder", spec.model.encoder)
+    comes_with_weights = kind.load_pretrained is not Encoder.load_pretrained
+    if comes_with_weights or spec.model.init is not None or spec.model.freeze != "none":
+        start_weights(build_encoder(spec.model, spec.data.input_size), spec.model)
 
 
 def _method(spec: RunSpec, encoder: nn.Module, classes: int, groups: int) -> Method:
