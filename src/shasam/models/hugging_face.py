@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import torch
 from pydantic import Field
@@ -112,9 +112,10 @@ class HuggingFace(Encoder):
         self.config, self.mean, self.std = config, config.mean, config.std
         self.family = str(config.architecture["model_type"])
         self.model = _network(config.architecture)
-        sizes = getattr(self.model.config, "hidden_sizes", None)
+        self.sizes = cast("Any", self.model.config)  # of transformers: widths, patch, heads
+        sizes = getattr(self.sizes, "hidden_sizes", None)
         blocks = self._blocks()
-        widths = list(sizes) if sizes else [self.model.config.hidden_size] * len(blocks)
+        widths = list(sizes) if sizes else [self.sizes.hidden_size] * len(blocks)
         self.layers = tuple(f"blocks.{number}" for number in range(len(blocks)))
         self.out_dim = widths[-1]
         self.taps = dict(zip(self.layers, widths, strict=True))
@@ -129,7 +130,7 @@ class HuggingFace(Encoder):
         self.extra: dict[str, Any] = {}
         if FAMILIES[self.family] is None:
             return
-        patch = int(self.model.config.patch_size)
+        patch = int(self.sizes.patch_size)
         if image_size % patch:
             raise InputError(
                 f"images of {image_size} px cannot be cut into the patches of {patch} px of "
@@ -138,7 +139,7 @@ class HuggingFace(Encoder):
             )
         self.grid = image_size // patch
         if self.family in ("vit", "deit", "clip_vision_model", "siglip_vision_model"):
-            self.extra = {"interpolate_pos_encoding": image_size != self.model.config.image_size}
+            self.extra = {"interpolate_pos_encoding": image_size != self.sizes.image_size}
 
     @classmethod
     def build(cls, config: EncoderConfig, image_size: int) -> HuggingFace:
@@ -168,7 +169,7 @@ class HuggingFace(Encoder):
                 f"{self.config.source} ({self.family}) has no class token, which fairvit reads; "
                 "choose a ViT or DeiT"
             )
-        sites, heads = [], int(self.model.config.num_attention_heads)
+        sites, heads = [], int(self.sizes.num_attention_heads)
         for block in self._blocks():
             owner, names = _projections(block)
             sites.append(MaskSite(owner, names[0], heads, shared=names[1:]))
