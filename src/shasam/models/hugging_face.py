@@ -7,50 +7,33 @@ without the folder or the hub.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
 from typing import Annotated, Any, cast
 
 import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from shasam.documents import read_json
 from shasam.errors import InputError, SpecError
 from shasam.extras import need
-from shasam.files import file_sha256
 from shasam.models.encoder import Encoder, EncoderConfig, MaskSite
+from shasam.models.hub_folder import (
+    FAMILIES,
+    Three,
+    model_folder,
+    read_architecture,
+    read_pixels,
+    weight_files,
+    weights_hash,
+)
 from shasam.models.init import InitReport
 from shasam.models.shared import in_shares
-from shasam.registry import did_you_mean, register
+from shasam.registry import register
 
-# model_type of config.json -> whether the first token is a class token; None: a feature map
-FAMILIES = {
-    "vit": True,
-    "deit": True,
-    "dinov2": True,
-    "dinov2_with_registers": True,
-    "dinov3_vit": True,
-    "clip_vision_model": True,
-    "siglip_vision_model": False,
-    "convnext": None,
-    "convnextv2": None,
-    "resnet": None,
-}
-# models of images and texts -> the part of them that sees
-_TOWERS = {"clip": "clip_vision_model", "siglip": "siglip_vision_model"}
 # the pooling layer of these is trained by nobody: their embedding is the class token
 _UNPOOLED = ("vit", "deit")
-# keys of config.json that say nothing about the network, or that name code to run
-_NOT_ARCHITECTURE = (
-    "_name_or_path", "architectures", "auto_map", "dtype", "id2label", "label2id", "torch_dtype",
-    "transformers_version", "problem_type", "num_labels",
-)  # fmt: skip
-_FILES = ("config.json", "preprocessor_config.json", "processor_config.json", "*.safetensors*")
-Three = tuple[float, float, float]
 
 
 class HuggingFaceConfig(EncoderConfig):
@@ -82,7 +65,7 @@ class HuggingFaceConfig(EncoderConfig):
             "mean": self.mean or mean,
             "std": self.std or std,
             "side": self.side or side or architecture.get("image_size"),
-            "weights_sha256": _hash(weight_files(folder)),
+            "weights_sha256": weights_hash(weight_files(folder)),
         }
         if found["mean"] is None or found["std"] is None:
             raise InputError(
@@ -242,7 +225,7 @@ def load_into(network: nn.Module, config: HuggingFaceConfig) -> InitReport:
     from transformers import AutoModel
 
     folder = model_folder(config.source, config.revision)
-    if config.weights_sha256 not in (None, _hash(weight_files(folder))):
+    if config.weights_sha256 not in (None, weights_hash(weight_files(folder))):
         raise InputError(
             f"the weights of {config.source} have changed since this specification was made; "
             "bring the old ones back, or train again with the new ones"
@@ -273,79 +256,6 @@ def load_into(network: nn.Module, config: HuggingFaceConfig) -> InitReport:
         )
     network.load_state_dict(loaded.state_dict())
     return InitReport(config.source, len(tensors) - len(missing), missing, unexpected, ())
-
-
-def model_folder(source: str, revision: str | None) -> Path:
-    """The folder of a model: the one that is named, or a copy of the hub's."""
-    if Path(source).is_dir():
-        return Path(source)
-    if source.startswith((".", "/", "~")) or source.count("/") > 1:
-        raise InputError(f"{source} is not a folder; give a folder with a model, or a hub name")
-    need("hf", "an encoder of transformers")
-    from huggingface_hub import snapshot_download
-
-    try:
-        return Path(snapshot_download(source, revision=revision, allow_patterns=list(_FILES)))
-    except Exception as error:  # of the network, of the hub, or of the name: many kinds
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise InputError(
-            f"{source} is neither a folder here nor to be had from the hub ({reason:.200}); "
-            "download the model where there is a network, and give its folder"
-        ) from error
-
-
-def read_architecture(folder: Path) -> dict[str, Any]:
-    """The configuration of the network that sees, without what does not describe it."""
-    if not (folder / "config.json").is_file():
-        raise InputError(f"{folder} is not a model of transformers: it has no config.json")
-    config = read_json(folder / "config.json")
-    family = str(config.get("model_type"))
-    if family in _TOWERS:
-        config, family = dict(config.get("vision_config") or {}), _TOWERS[family]
-    if family not in FAMILIES:
-        known = [*FAMILIES, *_TOWERS]
-        raise InputError(f"{folder} is a model of the type {family!r}{did_you_mean(family, known)}")
-    kept = {k: v for k, v in config.items() if k not in _NOT_ARCHITECTURE}
-    return json.loads(json.dumps({**kept, "model_type": family}))
-
-
-def read_pixels(folder: Path) -> tuple[Three | None, Three | None, int | None]:
-    """Mean, deviation and side of the images, as the model's own preparation has them."""
-    for name in ("preprocessor_config.json", "processor_config.json"):
-        if (folder / name).is_file():
-            body = read_json(folder / name)
-            body = body.get("image_processor", body)
-            size = body.get("crop_size") if body.get("do_center_crop") else None
-            side = _side(size or body.get("size"))
-            if body.get("do_normalize") is False:
-                return (0.0, 0.0, 0.0), (1.0, 1.0, 1.0), side
-            mean, std = (body.get(key) for key in ("image_mean", "image_std"))
-            return (tuple(mean) if mean else None), (tuple(std) if std else None), side
-    return None, None, None
-
-
-def _side(size: Any) -> int | None:
-    if isinstance(size, Mapping):
-        size = size.get("height") or size.get("shortest_edge")
-    return int(size) if isinstance(size, int) else None
-
-
-def weight_files(folder: Path) -> list[Path]:
-    found = sorted(folder.glob("*.safetensors"))
-    if not found:
-        raise InputError(
-            f"{folder} has no .safetensors file; other formats can run code when they are opened "
-            "and are not read. Save the model with save_pretrained"
-        )
-    return found
-
-
-def _hash(paths: list[Path]) -> str:
-    if len(paths) == 1:
-        return file_sha256(paths[0])
-    import hashlib
-
-    return hashlib.sha256("".join(map(file_sha256, paths)).encode()).hexdigest()
 
 
 @contextmanager
