@@ -74,7 +74,9 @@ def lookup(kind: str, name: str) -> Any:
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """The tail of an error message: the nearest names, or all of them."""
     known = list(known)
-    near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
+    begun = [full for full in known if name and full.startswith(name)]  # eo: eo_mean, eo_max
+    near = list(dict.fromkeys([*begun, *difflib.get_close_matches(name, known, n=3, cutoff=0.5)]))
+    near = near[:3]
     if near:
         return f"; did you mean {' or '.join(map(repr, near))}?"
     return f"; there are: {', '.join(sorted(known))}" if known else ""

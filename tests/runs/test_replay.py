@@ -120,7 +120,7 @@ def test_tables_say_what_they_were_computed_with():
 
 
 def test_jobs_change_threads_and_the_sweep_says_so(monkeypatch):
-    monkeypatch.setattr("os.cpu_count", lambda: 4)
+    monkeypatch.setattr("shasam.runs.threads.usable_cores", lambda: 4)
     line = how_runs_compute(2, None, False)
     assert "2 threads" in line and "--jobs" in line
     assert environment_of_runs(2, None, False)["OMP_NUM_THREADS"] == "2"

@@ -12,6 +12,7 @@ def evaluate(
     run: Path,
     *,
     root: Path | None = None,
+    csv: Path | None = None,
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto",
     reproducible: Annotated[bool, Parameter(negative=())] = False,
     report: bool = True,
@@ -28,6 +29,8 @@ def evaluate(
         The run directory of a trained model.
     root
         The folder of the images, where it has moved.
+    csv
+        The table of a run on your own images, where it has moved; its content must be the same.
     device
         Where to compute.
     reproducible
@@ -61,7 +64,8 @@ def evaluate(
     provenance = directory.json("provenance.json")
     expected = str(provenance.get("manifest_sha256"))
     # the run may be somebody else's: where stores are written is not theirs to say
-    changes: dict[str, Any] = {"store": store} if root is None else {"store": store, "root": root}
+    moved = {"root": root, "csv": csv}
+    changes: dict[str, Any] = {k: v for k, v in moved.items() if v is not None} | {"store": store}
     data = open_data(spec.data.model_copy(update=changes))
     with directory.lock():
         if data.manifest.sha256 != expected:

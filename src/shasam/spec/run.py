@@ -119,8 +119,11 @@ def stored_spec(body: Mapping[str, Any]) -> RunSpec:
 
     Releases before 0.2 wrote the options of every encoder side by side under ``model``; those of
     other encoders than the chosen one are left out. They fed all weights pixels with mean and
-    deviation 0.5.
+    deviation 0.5, and left out rows without a label.
     """
+    data = body.get("data")
+    if isinstance(data, Mapping) and "missing" not in data:
+        body = {**body, "data": {**data, "missing": "drop"}}
     model = body.get("model")
     if isinstance(model, Mapping) and "options" not in model:
         name = model.get("encoder", "resnet18")
