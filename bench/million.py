@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from bench.bars import Bar
 from bench.cases import peak_bytes
 from bench.written import write_section
 
@@ -121,6 +122,21 @@ def table(found: dict[str, dict[str, dict[str, Any]]]) -> list[str]:
     return lines
 
 
+def goals(found: dict[str, dict[str, dict[str, Any]]]) -> list[str]:
+    """Whether what `shasam select` takes by itself is within time and memory, and near the best."""
+    lines = ["| goal | measured | bar | |", "|---|---|---|---|"]
+    for kind, told in found.items():
+        row = told.get("sample of 8,192 rows, stochastic") or {}
+        best = max((other["value"] for other in told.values() if other), default=0.0)
+        for bar in (
+            Bar(f"{kind}: clock", row.get("seconds"), 300, False, " s"),
+            Bar(f"{kind}: whole process", row and row["peak"] / 2**20, 4096, False, " MiB"),
+            Bar(f"{kind}: share of the best value", row and row["value"] / best, 0.99, True, ""),
+        ):
+            lines.append(bar.row() if row else f"| {bar.name} | – | | not measured |")
+    return lines
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rows", type=int, default=1_000_000)
@@ -153,6 +169,7 @@ def main() -> None:
             "`python -m bench.million --write`. *clusters*: rows around 1,000 centres, the largest "
             "1,000 times the smallest; *gaussian*: no structure, where even random rows do well.\n",
             *table(found),
+            *goals(found),
         ]
     )
     print(text)
