@@ -19,6 +19,7 @@ import shasam
 from shasam.commands.audit import audit
 from shasam.commands.compare import compare
 from shasam.commands.data import app as data
+from shasam.commands.doctor import doctor
 from shasam.commands.embed import embed
 from shasam.commands.evaluate import evaluate
 from shasam.commands.export import export
@@ -58,6 +59,7 @@ COMMANDS: tuple[Any, ...] = (
     report,
     records,
     replay,
+    doctor,
 )
 
 

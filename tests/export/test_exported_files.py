@@ -10,53 +10,16 @@ import pytest
 import torch
 import yaml
 from safetensors import safe_open
+from tests.export.conftest import CASES
 from tests.tiny_data import TinyData
 
 import shasam
 from shasam.errors import CheckpointError, FileError, InputError
 from shasam.export import export
 from shasam.methods.ce import CE
-from shasam.pipeline.execute import execute
 from shasam.pipeline.load import Model
-from shasam.spec import resolve
-from shasam.training.runtime import Runtime
 
 N = 1000
-CASES = {
-    "shasam": {},  # encoder and classifier
-    "ce": {"encoder": "vit", "patch": 8, "depth": 1},
-    "posthoc": {},  # decides by group
-}
-
-
-@pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    made = {}
-    out = tmp_path_factory.mktemp("runs")
-    for method, model in CASES.items():
-        body = {"method": method, "model": model, "data": {"size": 16}, "train": {"steps": 4}}
-        spec = resolve(body, profile="smoke")
-        quiet = Runtime(device="cpu", quiet=True)
-        made[method] = execute(spec, out, runtime=quiet, data=TinyData()).path
-    return made
-
-
-@pytest.fixture(scope="module")
-def vector_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """SHaSaM on vectors of 12 numbers, through the files that a user has."""
-    folder = tmp_path_factory.mktemp("vectors")
-    rng = np.random.default_rng(0)
-    t, s = rng.integers(0, 2, (2, 400))
-    x = rng.normal(size=(400, 12)).astype(np.float32)
-    x[:, 0] += 2 * t
-    np.save(folder / "x.npy", x)
-    (folder / "labels.csv").write_text(
-        "t,s\n" + "".join(f"{a},{b}\n" for a, b in zip(t, s, strict=True))
-    )
-    data = {"features": folder / "x.npy", "csv": folder / "labels.csv"}
-    body = {"method": "shasam", "data": {**data, "target": "t", "sensitive": "s"}}
-    spec = resolve({**body, "train": {"steps": 4}}, profile="smoke")
-    return execute(spec, folder / "runs", runtime=Runtime(device="cpu", quiet=True)).path
 
 
 @pytest.fixture(scope="module")

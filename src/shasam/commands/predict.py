@@ -1,84 +1,164 @@
-"""``shasam predict``: a trained model on a folder of images, to a CSV file."""
+"""``shasam predict``: a trained model on images or vectors of one's own, to a CSV file."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from shasam.output.csv_text import Cell
+    from shasam.pipeline.load import Model
+
+TABLES = (".csv", ".tsv", ".txt", ".parquet", ".pq", ".arrow", ".feather")
 
 
 def predict(
-    run: Path,
+    run: str,
     images: Path,
     *,
     out: Path = Path("predictions.csv"),
+    root: Path | None = None,
+    path_column: str = "path",
+    group_column: str | None = None,
+    csv: Path | None = None,
+    batch: int = 256,
+    jobs: int | None = None,
     device: Literal["cpu", "cuda", "mps"] = "cpu",
 ) -> None:
-    """Predict the images of a folder, or vectors in a file, with a trained run.
+    """Predict the images of a folder or a list, or vectors in a file, with a trained model.
 
-    The CSV file has a row for each image or vector, with the probabilities of all classes.
+    The CSV file has a row for each image or vector, with the probabilities of all classes. Rows are
+    written as they are predicted, so that any number of images can be predicted.
 
     Parameters
     ----------
     run
-        The run directory of a trained model.
+        The run directory of a trained model, a folder that `shasam export` wrote, or a hub id.
     images
-        A folder, searched with its subfolders, or one image. For a model of vectors: a file of
-        them (.npy, .npz, .safetensors, Parquet or Arrow).
+        A folder, searched with its subfolders; one image; or a table with paths (CSV, Parquet or
+        Arrow). For a model of vectors: a file of them (.npy, .npz, .safetensors, Parquet, Arrow).
     out
         The CSV file to write.
+    root
+        The folder that the paths of a table are relative to; else the folder of the table.
+    path_column
+        The column of a table with the path of each image.
+    group_column
+        The column with the sensitive group, for models that decide by group (posthoc).
+    csv
+        For vectors: the table that has the group column, a row for each vector.
+    batch
+        Images or vectors that are predicted together.
+    jobs
+        Threads that read and decode images; else one for each core.
     device
         Where to compute.
     """
-    import numpy as np
+    import time
 
-    from shasam.data.decode import BadImage, decode
-    from shasam.data.features import SUFFIXES
-    from shasam.data.files import EXTENSIONS, Folder
     from shasam.errors import InputError
-    from shasam.files import write_atomic
-    from shasam.output.csv_text import Cell, csv_text
+    from shasam.files import atomic_file
+    from shasam.output.csv_text import csv_text
+    from shasam.output.progress import shown_progress
     from shasam.output.terminal import say
     from shasam.pipeline.load import load
-    from shasam.pipeline.vector_rows import predicted_rows
 
     if not images.exists():
         raise InputError(f"there is no file or folder {images}")
-    if images.is_file() and images.suffix.lower() in SUFFIXES:
+    if batch < 1 or (jobs is not None and jobs < 1):
+        raise InputError("--batch and --jobs must be at least 1")
+    with atomic_file(out) as file, shown_progress() as named:  # fails here, before the work
         model = load(run, device)
-        listed = list(predicted_rows(model, images))
-        named = ["row", "prediction", *(f"p({name})" for name in model.classes), "problem"]
-        write_atomic(out, csv_text([[*named], *listed]))
-        lost = sum(row[-1] != "" for row in listed)
-        note = f", {lost} could not be used" if lost else ""
-        say(f"{len(listed) - lost} predictions in {out}{note}")
-        return
-    root = images if images.is_dir() else images.parent
-    found = sorted(images.rglob("*")) if images.is_dir() else [images]
-    paths = [p for p in found if p.suffix.lower() in EXTENSIONS and p.is_file()]
-    if not paths:
-        raise InputError(f"{images} holds no images ({', '.join(EXTENSIONS)})")
-    model = load(run, device)
-    if model.spec.data.features_dim is not None:
-        raise InputError(f"{run} reads vectors; give a file of them ({', '.join(SUFFIXES)})")
-    folder = Folder(root)
-    head = ["path", "prediction", *(f"p({name})" for name in model.classes), "problem"]
-    rows: list[list[Cell]] = [[*head]]
-    bad = 0
-    for start in range(0, len(paths), 256):
-        names, pixels = [], []
-        for path in paths[start : start + 256]:
-            name = path.relative_to(root).as_posix()
-            try:
-                pixels.append(decode(folder.read(name), model.spec.data.size))
-                names.append(name)
-            except BadImage as error:
-                bad += 1
-                rows.append([name, "", *("" for _ in model.classes), str(error)])
-        if not pixels:
-            continue
-        answer = model.predict(np.stack(pixels))
-        for name, label, scores in zip(names, answer.labels, answer.scores, strict=True):
-            rows.append([name, label, *(f"{p:.6f}" for p in scores), ""])
-    write_atomic(out, csv_text(rows))
-    note = f", {bad} could not be read" if bad else ""
-    say(f"{len(paths) - bad} predictions in {out}{note}")
+        if model.decides_by_group and group_column is None:
+            raise InputError(
+                f"{model.spec.method} decides by group: name the column of the groups with "
+                f"--group-column; its values are {', '.join(model.groups)[:200]}, or their numbers"
+            )
+        if model.spec.data.features_dim is not None:
+            rows, total, left = _vectors(model, images, csv, group_column, batch)
+        else:
+            rows, total, left = _pictures(
+                model, images, root, path_column, group_column, batch, jobs
+            )
+        head = ["row" if model.spec.data.features_dim is not None else "path", "prediction"]
+        head += [*(f"p({name})" for name in model.classes), "problem"]
+        file.write(csv_text([head]).encode())
+        told, began, done, reasons = named(f"predicting {images}"), time.perf_counter(), 0, 0
+        for row in rows:
+            file.write(csv_text([row]).encode())
+            done += 1
+            reasons += row[-1] != ""
+            if done % batch == 0:
+                told(done, max(total or 0, done))
+        seconds = time.perf_counter() - began
+    kind = "vectors" if model.spec.data.features_dim is not None else "images"
+    say(f"{done - reasons} predictions in {out}, {done / max(seconds, 1e-9):,.0f} {kind} a second")
+    if reasons:
+        say(f"{reasons} of {done} could not be used; the column problem says why")
+    if left:
+        say(f"left alone: {left}")
+
+
+def _vectors(
+    model: Model, path: Path, csv: Path | None, group_column: str | None, batch: int
+) -> tuple[Iterator[list[Cell]], int | None, str]:
+    from shasam.data.features import SUFFIXES, TABLES
+    from shasam.errors import InputError
+    from shasam.pipeline.predicting import open_vectors, vector_rows
+    from shasam.tables import open_table
+
+    if path.suffix.lower() not in SUFFIXES:
+        raise InputError(f"this model reads vectors; give a file of them ({', '.join(SUFFIXES)})")
+    features = open_vectors(model, path)
+    groups = None
+    if group_column is not None:
+        if csv is None and path.suffix.lower() not in TABLES:
+            raise InputError(f"{path.name} has no columns; give the table of the groups as --csv")
+        groups = open_table(csv or path).read([group_column]).column(group_column).to_pylist()
+        if len(groups) != len(features):
+            raise InputError(f"there are {len(features)} vectors and {len(groups)} groups")
+    return vector_rows(model, features, groups, batch=batch), len(features), ""
+
+
+def _pictures(
+    model: Model,
+    images: Path,
+    root: Path | None,
+    path_column: str,
+    group_column: str | None,
+    batch: int,
+    jobs: int | None,
+) -> tuple[Iterator[list[Cell]], int | None, str]:
+    """The rows, how many there will be where that is known, and which files are left alone."""
+    from shasam.data.files import Folder
+    from shasam.errors import InputError
+    from shasam.pipeline.predicting import (
+        PICTURES,
+        Item,
+        cores,
+        count_files,
+        image_rows,
+        is_picture,
+        table_items,
+        walk,
+    )
+
+    total, left = None, ""
+    if images.is_dir():
+        if group_column is not None:
+            raise InputError("--group-column needs a table with paths and groups, not a folder")
+        total, others = count_files(images)
+        if not total:
+            raise InputError(f"{images} holds no images ({', '.join(PICTURES)})")
+        left = ", ".join(f"{count} {ending}" for ending, count in others.most_common(8))
+        folder, items = Folder(images), (Item(path) for path in walk(images) if is_picture(path))
+    elif images.suffix.lower() in TABLES:
+        folder = Folder(root or images.parent)
+        items = (item for item in table_items(images, folder, path_column, group_column))
+    else:
+        if group_column is not None:
+            raise InputError("--group-column needs a table with paths and groups, not an image")
+        folder, items, total = Folder(images.parent), (Item(p) for p in (images.name,)), 1
+    rows = image_rows(model, items, folder, batch=batch, jobs=jobs or cores())
+    return rows, total, left

@@ -90,6 +90,15 @@ class Model:
         kind = type(self.method)
         return kind.decides_by_group or kind.decide is not Method.decide
 
+    def group_number(self, group: Any) -> int | None:
+        """The number of a group that is given by its name or number; None where there is none."""
+        if str(group) in self.groups:
+            return self.groups.index(str(group))
+        if isinstance(group, float) and group.is_integer():  # a column that lacks some groups
+            return self.group_number(int(group))
+        whole = isinstance(group, (int, np.integer)) and not isinstance(group, bool)
+        return int(group) if whole and 0 <= group < len(self.groups) else None
+
     def _groups(self, groups: Sequence[int] | Sequence[str] | None, n: int) -> np.ndarray:
         if groups is None:
             if self.decides_by_group:
@@ -100,14 +109,12 @@ class Model:
             return np.full(n, UNKNOWN)
         if len(groups) != n:
             raise InputError(f"{n} images came with {len(groups)} groups; give one for each")
-        numbers = {name: number for number, name in enumerate(self.groups)}
-        found = [numbers.get(g) if isinstance(g, str) else g for g in groups]
-        for given, number in zip(groups, found, strict=True):
-            if number is None or not 0 <= number < len(self.groups):
-                raise InputError(
-                    f"there is no group {given!r:.80}; the groups of this model are "
-                    f"{list(self.groups)}, or their numbers from 0"
-                )
+        found = [self.group_number(group) for group in groups]
+        if None in found:
+            raise InputError(
+                f"there is no group {groups[found.index(None)]!r:.80}; the groups of this model "
+                f"are {list(self.groups)}, or their numbers from 0"
+            )
         return np.asarray(found, dtype=np.int64)
 
     def features(self, images: Any) -> dict[str, np.ndarray]:

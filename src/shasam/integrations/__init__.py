@@ -1,0 +1,1 @@
+"""SHaSaM-MINE and SHaSaM-LEARN in other people's frameworks; each module needs its package."""
