@@ -146,10 +146,10 @@ def test_pair_sampling_reaches_every_feasible_pair():
 
 
 def test_index_tuples_carry_the_labels_metric_learning_expects():
-    from shasam.mining.metric_learning import TupleMiner
+    from shasam.mining.metric_learning import pair_tuple
 
     z, t, s = labels()
-    a1, p, a2, n = TupleMiner(ShasamMiner(), k=5)(z, t, s)
+    a1, p, a2, n = pair_tuple(ShasamMiner().mine(z, t, s, 5, small_pool="shrink"))
     assert len(a1) == len(n) == 25
     assert bool((t[a1] == t[p]).all() and (s[a1] != s[p]).all())
     assert bool((t[a2] != t[n]).all() and (s[a2] == s[n]).all())

@@ -127,6 +127,7 @@ class ShasamLoss(BaseMetricLossFunction):
     ) -> dict[str, dict[str, Any]]:
         t_B, s_B = labels.cpu(), self._sensitive
         assert s_B is not None
+        sets: list[tuple[Tensor, ...]]
         if indices_tuple is None:
             sets = [(c.anchors, c.positives, c.negatives) for c in batch_triplets(t_B, s_B)]
         else:
@@ -148,7 +149,7 @@ def _sets_of(tuples: tuple[Tensor, ...], t_B: Tensor, s_B: Tensor) -> list[tuple
     if len(tuples) != 4:
         raise InputError(f"indices_tuple must have 3 or 4 parts; it has {len(tuples)}")
     a1, p, a2, n = (part.cpu() for part in tuples)
-    sets = []
+    sets: list[tuple[Tensor, ...]] = []
     for t, s in sorted(set(zip(t_B[a1].tolist(), s_B[a1].tolist(), strict=True))):
         first, second = ((t_B[a] == t) & (s_B[a] == s) for a in (a1, a2))
         anchors = torch.cat([a1[first], a2[second]]).unique()

@@ -127,7 +127,7 @@ def _rows(
     answers: Iterator[tuple[str, np.ndarray]] = iter(())
     if good:
         answer = model.predict(
-            np.stack([found[place] for place in good]),  # type: ignore[arg-type]
+            np.stack([found[place] for place in good]),
             [numbers[place] for place in good],
             [names[place] for place in good],
         )
