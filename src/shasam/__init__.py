@@ -1,4 +1,4 @@
-"""shasam: classifiers whose decisions do not depend on a sensitive attribute, and audits of them.
+"""shasam: classifiers that treat the groups of a sensitive attribute more alike, and audits.
 
 The public names are loaded when they are first used, so that ``import shasam`` stays cheap and
 ``shasam.metrics`` works without torch.

@@ -35,7 +35,7 @@ from shasam.commands.sweep import sweep
 from shasam.commands.train import train
 from shasam.errors import ShasamError, ShasamWarning
 
-HELP = """Train classifiers whose decisions do not depend on a sensitive attribute, and audit the
+HELP = """Train classifiers that treat the groups of a sensitive attribute more alike, and audit the
 predictions of any model.
 
 `shasam train` trains on drawn faces, `shasam audit FILE` audits a table of predictions, and

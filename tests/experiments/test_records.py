@@ -7,7 +7,8 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from experiments import heads, paired, parts, table, tuned
+from experiments import curves, heads, paired, parts, table, tuned
+from shasam.documents import read_yaml
 from shasam.errors import DataError
 from shasam.pipeline.grid import expand_labelled
 from shasam.report import rows_of
@@ -54,6 +55,11 @@ def test_the_comparison_of_all_methods_comes_out_of_the_records(tmp_path):
         assert row.startswith("brackets") or f"| {row}" in RESULTS
 
 
+def test_the_recipes_time_to_accuracy_comes_out_of_its_records():
+    told = (EXPERIMENTS / "recipe" / "README.md").read_text(encoding="utf-8")
+    assert curves.table(EXPERIMENTS / "recipe") in told
+
+
 def test_a_run_comes_back_as_it_was_kept(tmp_path):
     first = unpack(EXPERIMENTS / "faces-targets", tmp_path / "a")
     kept = keep(first, tmp_path / "experiment", {run.name: run.parent.name for run in first})
@@ -73,8 +79,6 @@ def test_a_run_comes_back_as_it_was_kept(tmp_path):
     "experiment", sorted(p.parent.name for p in EXPERIMENTS.glob("*/records.parquet"))
 )
 def test_every_record_is_a_run_of_its_grid_under_its_label(experiment):
-    from shasam.documents import read_yaml
-
     grid = expand_labelled(read_yaml(EXPERIMENTS / experiment / "grid.yaml"))
     # also where a default has changed since: then the grid must say what it was
     known = {(run.label, _key(run.spec)) for run in grid}
@@ -101,3 +105,17 @@ def test_a_record_cannot_write_outside_its_folder(tmp_path):
 def test_a_folder_without_records_says_what_to_give(tmp_path):
     with pytest.raises(DataError, match="such as experiments/utkface"):
         read_records(tmp_path)
+
+
+def test_runs_are_kept_by_what_they_were_asked_to_do(tmp_path):
+    from shasam.cli import app
+
+    grid = "{profile: smoke, base: {train: {steps: 2}}, runs: [{label: plain, method: ce}]}"
+    (tmp_path / "grid.yaml").write_text(grid)
+    (made,) = expand_labelled(read_yaml(tmp_path / "grid.yaml"))
+    run = unpack(EXPERIMENTS / "faces-lnl-published", tmp_path / "a")[0]
+    (run / "spec.yaml").write_text(made.spec.as_yaml())
+    (run / "DONE").touch()
+    renamed = run.rename(run.parent / "ce-of-an-earlier-release")
+    app(["records", "keep", str(renamed.parent), str(tmp_path)], result_action="return_value")
+    assert [r.label for r in read_records(tmp_path)] == ["plain"]

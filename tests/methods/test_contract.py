@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 import pytest
 from tests.methods.cases import CASES
+from tests.methods.shasam_oracles import shasam_mined
 
 from shasam.errors import ContractError
 from shasam.models import ResNet18, ViT
@@ -57,6 +58,18 @@ def test_slow_methods_learn_the_images_by_heart(name: str) -> None:
 def test_mined_batches_are_checked_and_nothing_is_asked_but_the_class(name: str) -> None:
     report = check_method(lookup("method", name), overfit=False)
     assert "mined batches" in report.checked
+
+
+@pytest.mark.parametrize(
+    "name", ["fscl+", *(pytest.param(n, marks=pytest.mark.slow) for n in ("supcon", "fscl"))]
+)
+def test_contrastive_methods_keep_the_contract_on_mined_batches(name: str) -> None:
+    method = lookup("method", name)
+    mining = {"anchors": "logdet", "positives": "flcg", "negatives": "flqmi", "trim": 0.0}
+    config = method.Config(sampling="mined", mining=mining)
+    case = {**CASES[name], "config": config, "oracle_mined": shasam_mined}
+    report = check_method(method, overfit=False, **case)
+    assert {"mined batches", "objective"} <= set(report.checked)
 
 
 def test_every_method_of_the_paper_is_registered() -> None:

@@ -183,3 +183,13 @@ def test_a_batch_has_as_many_images_as_the_specification_says_for_any_number_of_
             seen[i, j] += 1
     if pairs == "all":  # who has one image more rotates: no cell is drawn much more often
         assert float(seen.max() / seen.min()) < 1.2
+
+
+@pytest.mark.parametrize(("pairs", "wanted"), [("all", 3 * 4 * 5), ("one", 3 * 5)])
+def test_a_budget_decides_the_batch(pairs, wanted):
+    plan, *_ = make(pairs=pairs, k=5, start=0.0, ramp=0.0, ground=0.5, **MINED)
+    assert plan.batch_size == wanted and plan.k == 5
+    for drawn in walk(plan, Eye(), 0, 3):
+        assert len(drawn.rows_B) == wanted
+        if pairs == "one":
+            assert len(drawn.triplets[0].anchors) == 5

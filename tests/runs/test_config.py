@@ -207,3 +207,15 @@ def test_profile_paper_has_the_published_settings_of_every_method():
     assert (lnl.train.stage("baseline").lr, lnl.train.learn.lr) == (1e-2, 1e-3)
     alike = [n for n in names("method") if n.startswith("shasam")]
     assert {learn[n].lr for n in learn if n not in alike} & {0.4} == set()
+
+
+def test_contrastive_methods_mine_where_they_are_asked_to_and_keep_their_names_else():
+    plain = resolve({"method": "fscl+"}, profile="smoke")
+    assert not {"sampling", "mining"} & set(plain.options)
+    mined = resolve({"method": "fscl+", "options": {"sampling": "mined"}}, profile="smoke")
+    assert mined.options["mining"]["negatives"] == "flqmi" and "k" not in mined.options["mining"]
+    assert stored_spec(mined.as_dict()).key == mined.key != plain.key
+    with pytest.raises(SpecError, match=r"add options\.sampling=mined"):
+        resolve({"method": "fscl+", "options": {"mining": {"negatives": "random"}}})
+    with pytest.raises(SpecError, match=r"options\.sampling"):
+        resolve({"method": "shasam", "options": {"sampling": "natural"}})

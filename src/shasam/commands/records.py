@@ -23,13 +23,17 @@ def keep(runs: Path, experiment: Path) -> None:
     from shasam.documents import read_yaml
     from shasam.output.terminal import say
     from shasam.pipeline.grid import expand_labelled
+    from shasam.runs.directory import RunDirectory
     from shasam.runs.records import keep as add
 
     labels = {
         run.spec.name: run.label for run in expand_labelled(read_yaml(experiment / "grid.yaml"))
     }
-    done = [runs / name for name in labels if (runs / name / "DONE").is_file()]
-    count = add(done, experiment, labels)
+    # by what a run was asked to do, not by its folder: a field that was added since renames runs
+    found = [run for run in sorted(runs.iterdir()) if (run / "DONE").is_file()]
+    asked = {run: labels.get(RunDirectory(run).spec().name) for run in found}
+    known = {run.name: label for run, label in asked.items() if label is not None}
+    count = add([runs / name for name in known], experiment, known)
     say(f"{count} runs kept in {experiment}; {len(labels) - count} runs of its grid are not done")
 
 

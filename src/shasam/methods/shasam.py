@@ -1,7 +1,7 @@
 """SHaSaM: mine anchors, hard positives and hard negatives, and minimise I_f(A; N | P).
 
 Majee and Iyer, "SHaSaM: Submodular Hard Sample Mining for Fair Facial Attribute Recognition", 2026.
-Three names: ``shasam`` (the default that measures best), ``shasam-ld`` (LogDetCMI instead of FLCMI)
+Three names: ``shasam`` (the default), ``shasam-ld`` (LogDetCMI instead of FLCMI)
 and ``shasam-literal`` (the paper's formulas as printed, which do not learn).
 """
 
@@ -18,12 +18,10 @@ from torch import Tensor, nn
 
 from shasam.losses.combinatorial import flcmi_terms, level_term, logdetcmi
 from shasam.losses.unit import unit_length
-from shasam.methods.base import Stage
 from shasam.methods.two_stage import TwoStage, TwoStageConfig
 from shasam.mining import MiningConfig
 from shasam.models import Classifier, Encoder
 from shasam.registry import register
-from shasam.sampling import BatchPlan, MinedPlan, TrainingRows
 from shasam.types import Batch, Losses
 
 
@@ -43,7 +41,7 @@ class ShasamConfig(TwoStageConfig):
     # shares of the stage: how long the set objective waits, and over how much its weight then grows
     weight_from: float = Field(0.0, ge=0, le=1)
     weight_ramp: float = Field(0.0, ge=0, le=1)
-    mining: MiningConfig = MiningConfig()
+    sampling: Literal["mined"] = "mined"  # the objective is one of sets
     stage2_sampling: Literal["natural", "balanced"] = "balanced"
 
     def weight_at(self, progress: float) -> float:
@@ -75,14 +73,6 @@ class Shasam(TwoStage):
         self.companion: nn.Module | None = None
         if config.companion:
             self.companion = Classifier(encoder.out_dim, None, classes)
-
-    def learn_stage(self) -> Stage:
-        return Stage("learn", ("main",), views=2, sampling="mined")
-
-    def batch_plan(self, stage: Stage, data: TrainingRows) -> BatchPlan:
-        if stage.sampling == "mined":
-            return MinedPlan(data, self.config.mining)
-        return super().batch_plan(stage, data)
 
     def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
         groups = super().parameter_groups()

@@ -12,21 +12,27 @@ re-weighted to the other way. They share no parameter: each is trained as if it 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
+from pydantic import model_serializer, model_validator
 from torch import Tensor, nn
 
 from shasam.losses.unit import unit_length
 from shasam.methods.base import Method, MethodConfig, Stage
+from shasam.mining import MiningConfig
 from shasam.models import Classifier, Encoder, ProjectionHead
-from shasam.sampling import TrainingRows
+from shasam.sampling import BatchPlan, MinedPlan, TrainingRows
 from shasam.types import Batch, Head, Losses
 
 
 class TwoStageConfig(MethodConfig):
-    """Heads and the second stage, alike for all methods of this shape."""
+    """Batches, heads and the second stage, alike for all methods of this shape."""
+
+    # rows of a batch of stage 1: as they come, or the sets that SHaSaM mines
+    sampling: Literal["natural", "mined"] = "natural"
+    mining: MiningConfig = MiningConfig()
 
     projection_dim: int = 128
     projection_hidden: int | None = None  # null: as wide as the encoder's output
@@ -37,6 +43,22 @@ class TwoStageConfig(MethodConfig):
     # how often the method's own classifier sees each cell; the other way is evaluated beside it
     stage2_sampling: Literal["natural", "balanced"] = "natural"
     stage2_augment: bool = False  # False: features are computed once, stage 2 takes seconds
+
+    @model_validator(mode="after")
+    def _mining_is_used(self) -> TwoStageConfig:
+        if self.sampling == "natural" and "mining" in self.model_fields_set:
+            raise ValueError("mining is for mined batches; add options.sampling=mined")
+        return self
+
+    @model_serializer(mode="wrap")
+    def _dump(self, dump: Any) -> dict[str, Any]:
+        """Without what is not used: runs from before every method could mine keep their names."""
+        body: dict[str, Any] = dump(self)
+        if self.sampling == type(self).model_fields["sampling"].default:
+            body.pop("sampling", None)
+        if self.sampling == "natural":
+            body.pop("mining", None)
+        return body
 
 
 class TwoStage(Method):
@@ -66,8 +88,13 @@ class TwoStage(Method):
         self.register_buffer("reweight_CG", torch.ones(classes, groups), persistent=False)
 
     def learn_stage(self) -> Stage:
-        """Two views of each image, in batches as they come."""
-        return Stage("learn", ("main",), views=2)
+        """Two views of each image, in batches as they come or as they are mined."""
+        return Stage("learn", ("main",), views=2, sampling=self.config.sampling)
+
+    def batch_plan(self, stage: Stage, data: TrainingRows) -> BatchPlan:
+        if stage.sampling == "mined":
+            return MinedPlan(data, self.config.mining)
+        return super().batch_plan(stage, data)
 
     def learn(self, z: Tensor, batch: Batch) -> Losses:
         """The objective on unit-length projections z (V*B, D), views B rows apart."""

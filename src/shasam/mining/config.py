@@ -30,6 +30,8 @@ class MiningConfig(BaseModel):
     start: float = Field(0.4, ge=0, le=1)  # share of the stage with random sets
     ramp: float = Field(0.2, ge=0, le=1)  # share of the stage over which pools grow to full size
     pool: float = Field(6.0, ge=1)  # candidates per pick at full hardness
+    # images of each set (the paper's budget): the batch follows; null: as many as the batch holds
+    k: int | None = Field(None, ge=1, le=100_000)
     refresh: Refresh = "free"
     pairs: Literal["all", "one"] = "all"  # Eq. 3: every (i, j) in a batch; Alg. 1: one
     pair_sampling: PairSampling = "uniform"
@@ -46,8 +48,10 @@ class MiningConfig(BaseModel):
 
     @model_serializer(mode="wrap")
     def _dump(self, dump: Any) -> dict[str, Any]:
-        """Without the default miner: runs of before this key was added keep their names."""
+        """Without keys that were added later and are not used: older runs keep their names."""
         body: dict[str, Any] = dump(self)
+        if self.k is None:
+            body.pop("k", None)
         if self.miner == "shasam":
             body.pop("miner")
         return body

@@ -26,7 +26,7 @@ ROLES = ("anchors", "positives", "negatives")
 
 
 class MinedPlan(BatchPlan):
-    """Batches of ``batch_size`` images with their triplets.
+    """Batches of ``batch_size`` images with their triplets; a budget ``k`` decides the batch.
 
     pairs = "one": k = batch/3 anchors, positives and negatives of one pair (i, j). pairs = "all":
     the batch is shared by all feasible pairs; each mines batch/(3·pairs) of every role (rounded,
@@ -44,6 +44,9 @@ class MinedPlan(BatchPlan):
         self.skipped_pairs = len(t.unique()) * len(s.unique()) - len(self.pairs)
         served = len(self.pairs) if config.pairs == "all" else 1
         sharing = len(ROLES) * served
+        if config.k is not None:
+            batch_size = sharing * config.k
+        self.batch_size = batch_size
         self.k, self.extra = divmod(batch_size, sharing)
         if self.k < 1:
             raise DataError(

@@ -51,6 +51,7 @@ class BatchPlan:
 
     steps_per_epoch: int
     total_steps: int = 0  # of the stage, set by the trainer: schedules are shares of it
+    batch_size: int = 0  # images in a batch, where the plan decides it; 0: as it was asked for
 
     def draw(self, epoch: int, step: int, embed: Embed) -> Draw:
         """The rows of a step."""

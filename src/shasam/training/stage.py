@@ -107,4 +107,5 @@ def begin(
             load_optimizer_tensors(optimizer, checkpoint.part(f"optimizer.{group}"))
         if ema is not None:
             ema.load(checkpoint.part("ema"), ema_count)
-    return StageRun(stage, spec, plan, total, data.batch_size, wrapped, specs, ema)
+    size = plan.batch_size or data.batch_size
+    return StageRun(stage, spec, plan, total, size, wrapped, specs, ema)
