@@ -131,7 +131,8 @@ def stored_spec(body: Mapping[str, Any]) -> RunSpec:
         kept = {k: v for k, v in model.items() if k in known or k in ModelSpec.model_fields}
         body = {**body, "model": kept}
     model = body.get("model")
-    if isinstance(model, Mapping) and "normalisation" not in model:
+    # without pretrained weights `auto` is what was done before
+    if isinstance(model, Mapping) and "normalisation" not in model and model.get("init"):
         body = {**body, "model": {**model, "normalisation": "half"}}
     return resolve(body)
 
