@@ -272,3 +272,19 @@ def test_a_batch_that_a_later_stage_cannot_draw_is_an_error_before_the_first_ste
     with pytest.raises(DataError, match=r"--set train\.classify\.batch_views=4"):
         t.fit()
     assert t.state.step == 0 and t.state.stage == 0
+
+
+def test_a_long_epoch_has_lines_of_steps_and_probes_and_the_same_bits():
+    learn = StageSpec(steps=110, batch_views=2)
+    found = []
+    for probe_every in (0, 40):
+        method = make()
+        t = trainer(method, TrainSpec(learn=learn, probe_every=probe_every))
+        t.fit()
+        found.append((weights(method), t.log.lines))
+    assert same(found[0][0], found[1][0])
+    lines = found[1][1]
+    assert [line["step"] for line in lines if line["event"] == "curve"] == [40, 80]
+    assert all({"accuracy", "eo_mean"} <= set(x) for x in lines if x["event"] == "curve")
+    steps = sorted(line["step"] for line in lines if line["event"] in ("step", "epoch"))
+    assert steps[-1] == 110 and all(b - a <= 50 for a, b in zip([0, *steps], steps, strict=False))

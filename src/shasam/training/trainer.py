@@ -38,6 +38,8 @@ from shasam.training.steps import Stepper
 from shasam.training.validation import averaged, validate
 from shasam.training.views import Views
 
+LOG_STEPS = 50  # between lines of the log inside an epoch
+
 
 class Trainer:
     """Trains a method on a dataset; ``directory`` is where checkpoints and the log go."""
@@ -134,6 +136,9 @@ class Trainer:
             self.progress.step(done, loss, rate, mined)
             if done % per_epoch == 0 or done == run.total:
                 self._end_epoch(run, (done - 1) // per_epoch, rate, last)
+            elif done % LOG_STEPS == 0 and self.first:  # an epoch may be hours
+                self.log.write("step", stage=stage.name, step=done, loss=loss)
+            if done % per_epoch == 0 or done == run.total:
                 self.state.seconds += time.perf_counter() - clock
                 clock = time.perf_counter()
             if anybody(stop.asked, self.fabric):
@@ -206,6 +211,7 @@ class Trainer:
         )
         views = self.state.images_seen
         self.log.write("curve", stage=stage.name, step=self.state.step, views=views, **found)
+        self.progress.probe(stage.name, self.state.step, found)
 
     def _end_stage(self, run: StageRun, last: bool) -> None:
         """Averaged weights replace the weights; the best ones do so at the very end."""
