@@ -145,6 +145,7 @@ class Predictions:
     positive: int | None = None  # the favourable class
     repeats: np.ndarray | None = None  # (n,) rows that each entry stands for, where counted
     name: str = ""  # the model, or the file it came from
+    outcome: str = ""  # what the classes are values of, where that has a telling name
 
     def __len__(self) -> int:
         return len(self.target)

@@ -8,8 +8,10 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+import shasam
 from shasam.report import write_report
 
 SKIPPED = (
@@ -55,6 +57,62 @@ def test_the_page_opens_quietly_and_fits(
     back = page.evaluate("getComputedStyle(document.body).backgroundColor")
     assert (back == "rgb(15, 19, 24)") is (scheme == "dark")
     context.close()
+
+
+def audited(folder: Path) -> Path:
+    """An audit through four attributes, one of them with many groups."""
+    rng = np.random.default_rng(0)
+    n = 3000
+    y = rng.integers(0, 2, n)
+    rows = {
+        "label": y,
+        "score": np.clip(0.3 + 0.4 * y + rng.normal(0, 0.2, n), 0, 1),
+        "sex": rng.choice(["f", "m"], n),
+        "race": rng.choice(["a", "b", "c", "d"], n),
+        "age": rng.choice(["young", "old"], n),
+        "state": rng.choice([f"state {k}" for k in range(33)], n),
+    }
+    page = folder / "audit.html"
+    found = shasam.audit(rows, sensitive=["sex", "race", "age", "state"], draws=200)
+    page.write_text(found.to_html(), encoding="utf-8")
+    return page
+
+
+@pytest.fixture(scope="module")
+def pages(
+    one_run: Path, many_runs: list[Path], page_file: Path, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("pages")
+    return {
+        "run": page_file,
+        "comparison": write_report(many_runs, folder / "many.html", draws=200),
+        "audit": audited(folder),
+    }
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("name", ["run", "comparison", "audit"])
+def test_axe_finds_nothing_serious(
+    browser: Any, pages: dict[str, Path], name: str, scheme: str
+) -> None:
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason=SKIPPED)
+    context = browser.new_context(color_scheme=scheme, bypass_csp=True)
+    page = context.new_page()
+    page.goto(pages[name].as_uri())
+    page.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
+    found = axe.Axe().run(page).response["violations"]
+    context.close()
+    told = [
+        (
+            v["id"],
+            v["impact"],
+            [n["html"][:120] for n in v["nodes"]][:3],
+            v["nodes"][0].get("failureSummary"),
+        )
+        for v in found
+        if v["impact"] in ("serious", "critical", "moderate") or v["id"] == "empty-table-header"
+    ]
+    assert told == []
 
 
 def test_filters_show_only_what_was_chosen_and_say_so(browser: Any, page_file: Path) -> None:

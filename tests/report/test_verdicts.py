@@ -59,4 +59,4 @@ def test_where_the_label_is_the_attribute_accuracy_is_still_compared(tmp_path: P
     audit([path], label="y", prediction="guess", sensitive=["sex"], json=out)
     said = " ".join(json.loads(out.read_text(encoding="utf-8"))["audits"][0]["verdict"])
     assert "Equalized odds has no value here" in said
-    assert "accuracy differs by up to 20.0 points" in said and "the gap is real" in said
+    assert "accuracy differs by up to 20.0 points" in said and "The gap is real" in said

@@ -64,6 +64,11 @@ class Metric:
     short: str = ""  # for narrow tables; the label where it is empty
     between_groups: bool = True  # it compares groups, so small ones are left out of it
     always: bool = True  # evaluated unless asked otherwise; the others are for audits
+    plain: str = ""  # for readers of a page who are no statisticians; the label where it is empty
+
+    @property
+    def title(self) -> str:
+        return self.plain or self.label
 
     @property
     def heading(self) -> str:
@@ -192,6 +197,7 @@ _BUILT_IN = (
         "worst_group_accuracy", "Worst cell accuracy", "%", "high",
         "accuracy of the worst (class, group) cell",
         Lowest(tables.right_by_class), empty_cell_or_one_group, smallest_cell, "worst",
+        plain="Worst-served group",
     ),
     Metric(
         "min_group_accuracy", "Lowest group accuracy", "%", "high",
@@ -202,6 +208,7 @@ _BUILT_IN = (
         "eo_mean", "EO (mean)", "points", "low",
         "equalized odds: gap in accuracy between two groups, averaged over classes and pairs",
         Gap(tables.right_by_class, average), empty_cell_or_one_group, smallest_cell, "EO",
+        plain="Average gap between groups (EO)",
     ),
     Metric(
         "eo_max", "EO (max)", "points", "low",

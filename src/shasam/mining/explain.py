@@ -34,7 +34,9 @@ def explain(
             for i, row in enumerate(rows)
         ]
         shown = z[number][: len(sides["random"][number])]
-        near = _nearest(shown, z[0][: len(sides["random"][0])], name == "anchors")
+        # random picks are held against the anchors that the mined ones are held against
+        own = name == "anchors"
+        near = _nearest(shown, shown if own else z[0][mined.anchors], own)
         sets[f"random_{name}"] = [
             {"row": row, "gain": None, "similarity": near[i]}
             for i, row in enumerate(sides["random"][number].tolist())

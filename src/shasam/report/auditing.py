@@ -99,7 +99,8 @@ def subjects_of(
                 f"{what}: {affordable:,} draws instead of {drawn.draws:,}, because {classes:,} "
                 f"classes and {groups:,} groups need a lot of memory"
             )
-        out.append(Subject.of(rows, replace(drawn, draws=affordable), unit="rows"))
+        drawn_here = replace(drawn, draws=affordable)
+        out.append(Subject.of(rows, drawn_here, unit="rows", metrics=["all"]))
     claims = adjusted([s.claim for s in out])
     return [replace(s, claim=c) for s, c in zip(out, claims, strict=True)]
 
@@ -121,6 +122,7 @@ def as_document(
                 "not_compared": list(s.small),
                 "verdict": verdict(s),
                 "claim": None if s.claim is None else s.claim.as_dict(),
+                "approximate": s.approximate,
                 "metrics": as_json(s.estimates),
                 "cells": [
                     {"class": r.name, "group": r.group, "accuracy": r.estimate.as_dict()}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from markupsafe import Markup
 
 from shasam.metrics import Estimate
+from shasam.report.dots import dots
 from shasam.report.figures import WIDTH
 from shasam.report.subject import Subject
 from shasam.report.svg import COLOURS, element, escape, line, picture, text
@@ -14,7 +15,9 @@ HEIGHT = 13.0  # of a bar
 
 
 def bars(subject: Subject) -> Markup:
-    """The figure of one subject, class by class."""
+    """The figure of one subject, class by class; many groups are dots."""
+    if len(subject.counts.groups) > COLOURS:
+        return dots(subject)
     y = 0.0
     body: list[str] = []
     for name in subject.counts.classes:

@@ -36,7 +36,7 @@ def before_after(baseline: str, by_method: Mapping[str, Sequence[Subject]]) -> l
         "of all images classified correctly.",
         f"After, with {other}: a gap of {shown[2]} points, and {shown[3]} % classified correctly.",
         "The gap is how much the accuracy on images of the same class differs between the groups "
-        "(EO mean).",
+        "(average gap between groups, EO).",
     ]
 
 

@@ -105,7 +105,10 @@ def _setting(
             }
             for e in entries
         ],
-        "verdict": [*told, *against[:3]] if told else _verdict(name, by_method, against),
+        "verdict": [
+            *_chance(by_method),
+            *([*told, *against[:3]] if told else _verdict(name, by_method, against)),
+        ],
         "gaps": gaps(by_method),
         "groups": entries[0].counts.groups,
     }
@@ -209,6 +212,25 @@ def _paired(a: str, of_a: list[Subject], b: str, of_b: list[Subject], drawn: Dra
     return made.line
 
 
+def _chance(by_method: Mapping[str, Sequence[Subject]]) -> list[str]:
+    """Who is no better than always naming the most common class: their gaps say nothing."""
+    counts = next(iter(by_method.values()))[0].counts
+    chance = float(counts.n_CPG.sum((1, 2)).max() / counts.total)
+    poor = [
+        method
+        for method, entries in by_method.items()
+        if all(e.estimates["accuracy"].low <= chance for e in entries)
+    ]
+    if not poor:
+        return []
+    some = f"{joined(poor)} {'is' if len(poor) == 1 else 'are'} not"
+    who = "No method is" if len(poor) == len(by_method) else some
+    return [
+        f"{who} shown to be more accurate than always naming the most common class "
+        f"({percent(chance)} %): a small gap there means nothing."
+    ]
+
+
 def _verdict(name: str, by_method: dict[str, list[Subject]], against: list[str]) -> list[str]:
     means = {
         m: tuple(over_seeds([e.estimates[k] for e in es]).mean for k in ("accuracy", "eo_mean"))
@@ -221,21 +243,21 @@ def _verdict(name: str, by_method: dict[str, list[Subject]], against: list[str])
         method, (acc, eo) = next(iter(usable.items()))
         e = by_method[method][0].estimates
         return [
-            f"{method} on {name}: {percent(acc)} % accuracy ({interval(e['accuracy'])}), EO (mean) "
-            f"{percent(eo)} points ({interval(e['eo_mean'])})."
+            f"{method} on {name}: {percent(acc)} % accuracy ({interval(e['accuracy'])}), average "
+            f"gap between groups (EO) {percent(eo)} points ({interval(e['eo_mean'])})."
         ]
     best = max(usable, key=lambda m: usable[m][0])
     fair = min(usable, key=lambda m: usable[m][1])
     acc, eo = usable[best]
     if best == fair:
         return [
-            f"On {name}, {best} has the highest mean accuracy ({percent(acc)} %) and the lowest "
-            f"mean EO ({percent(eo)} points) of {len(usable)}.",
+            f"On {name}, {best} has the highest mean accuracy ({percent(acc)} %) and the smallest "
+            f"mean gap between groups (EO, {percent(eo)} points) of {len(usable)}.",
             *against[:3],
         ]
     return [
         f"On {name}, {best} has the highest mean accuracy of {len(usable)} ({percent(acc)} %, with "
-        f"an EO of {percent(eo)} points); {fair} has the lowest EO ({percent(usable[fair][1])} "
-        f"points, with an accuracy of {percent(usable[fair][0])} %).",
+        f"a gap between groups (EO) of {percent(eo)} points); {fair} has the smallest gap "
+        f"({percent(usable[fair][1])} points, with an accuracy of {percent(usable[fair][0])} %).",
         *against[:3],
     ]

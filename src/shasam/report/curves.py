@@ -35,9 +35,9 @@ def _val(metric: str) -> Callable[[Epoch], Any]:
 CURVES = (
     Curve("Loss", "By stage.", (("", _key("loss")),), None),
     Curve(
-        "Validation accuracy and EO",
+        "Validation accuracy and gap (EO)",
         "Fractions, on the validation split.",
-        (("accuracy", _val("accuracy")), ("EO mean", _val("eo_mean"))),
+        (("accuracy", _val("accuracy")), ("gap (EO)", _val("eo_mean"))),
     ),
     Curve(
         "Effective rank",

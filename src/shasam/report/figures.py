@@ -21,7 +21,6 @@ from shasam.report.svg import (
     element,
     line,
     marker,
-    number,
     picture,
     polyline,
     standalone,
@@ -50,7 +49,9 @@ def save(figure: Markup, path: Path) -> None:
     write_atomic(path, standalone(figure))
 
 
-def tradeoff(points: Sequence[Point], title: str = "Accuracy against equalized odds") -> Markup:
+def tradeoff(
+    points: Sequence[Point], title: str = "Accuracy against the average gap between groups"
+) -> Markup:
     """Accuracy (up is better) against EO (left is better) with intervals."""
     left, right, top, bottom = 46.0, WIDTH - 12, 14.0, 300.0
     shown = [p for p in points if math.isfinite(p.accuracy[0]) and math.isfinite(p.eo[0])]
@@ -71,7 +72,11 @@ def tradeoff(points: Sequence[Point], title: str = "Accuracy against equalized o
     body = _axes(left, right, top, bottom, (x0, x1), (y0, y1))
     body.append(
         text(
-            (left + right) / 2, bottom + 34, "EO (mean), points: less is fairer", "muted", "middle"
+            (left + right) / 2,
+            bottom + 34,
+            "average gap (EO), points",
+            "muted",
+            "middle",
         )
     )
     body.append(text(left, top - 3, "Accuracy, %", "muted"))
@@ -120,6 +125,12 @@ def _labels(marks: Sequence[tuple[float, float, str]]) -> list[str]:
     return body
 
 
+def largest_groups(subject: Subject) -> list[int]:
+    """The groups that curves are drawn of: as many as there are colours."""
+    order = np.argsort(-subject.counts.sizes_G, kind="stable")[:COLOURS]
+    return sorted(order.tolist())
+
+
 def score_curves(subject: Subject, positive: str) -> Markup:
     """Density of the positive class's score by group."""
     density = subject.density_GB
@@ -129,7 +140,7 @@ def score_curves(subject: Subject, positive: str) -> Markup:
     height = float(density.max()) or 1.0
     bins = density.shape[1]
     body = [line(left, bottom, right, bottom, "axis")]
-    for g in range(len(density)):
+    for g in largest_groups(subject):
         points = [
             (
                 left + (b + 0.5) / bins * (right - left),
@@ -185,7 +196,7 @@ def calibration(subject: Subject) -> Markup:
     body = _axes(left, right, top, bottom, (100 * start, 100.0), (y0, 100.0))
     corner = max(start, y0 / 100)
     body.append(line(px(corner), py(corner), px(1), py(1), "diagonal"))
-    for g in range(len(r.n_GB)):
+    for g in largest_groups(subject):
         points = []
         for b in range(BINS):
             n = int(r.n_GB[g, b])
@@ -193,7 +204,7 @@ def calibration(subject: Subject) -> Markup:
                 points.append((px(r.confidence_GB[g, b] / n), py(r.right_GB[g, b] / n), n))
         body.append(polyline([(x, y) for x, y, _ in points], f"line c{g % COLOURS}"))
         for x, y, n in points:
-            body.append(marker(g, x, y, 3.6, f"fill c{g % COLOURS}", f"{n:,} images"))
+            body.append(marker(g, x, y, 3.6, f"fill c{g % COLOURS}", f"{n:,} {subject.unit}"))
     body.append(text((left + right) / 2, bottom + 34, "confidence, %", "muted", "middle"))
     body.append(text(left, top - 3, "right, %", "muted"))
     told = "; ".join(
@@ -241,27 +252,6 @@ def curve(
         f"{name} ends at {values[-1]:.3g}" for name, _, values in series if len(values)
     )
     return picture(WIDTH, bottom + 38, body, f"{label} over training steps. {last}.")
-
-
-def embedding(
-    x: np.ndarray, y: np.ndarray, codes: np.ndarray, names: Sequence[str], by: str
-) -> Markup:
-    """Dots of a 2-D projection, coloured by a label."""
-    size, pad = 340.0, 10.0
-    # The middle 99 %: one far point must not press all the others together.
-    (a, b), (c, d) = (np.quantile(v, [0.005, 0.995]) for v in (x, y))
-    span = max(b - a, d - c, 1e-9)
-    u = pad + (np.clip(x, a, b) - (a + b - span) / 2) / span * (size - 2 * pad)
-    v = size - pad - (np.clip(y, c, d) - (c + d - span) / 2) / span * (size - 2 * pad)
-    body = [element("rect", x=0.5, y=0.5, width=size - 1, height=size - 1, cls="frame", rx=6.0)]
-    for k in range(len(names)):
-        rows = np.flatnonzero(codes == k)
-        d_path = "".join(f"M{number(u[i])} {number(v[i])}h0" for i in rows)
-        if d_path:
-            body.append(element("path", d=d_path, cls=f"dots c{k % COLOURS}"))
-    return picture(
-        size, size, body, f"Map of the features of {len(x):,} test images, coloured by {by}."
-    )
 
 
 def _axes(

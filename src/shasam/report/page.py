@@ -20,14 +20,17 @@ from shasam.output.control import visible
 from shasam.report import figures
 from shasam.report.bars import bars
 from shasam.report.comparing import audit_settings, settings_of
-from shasam.report.detail import Budget, detail, tiles
+from shasam.report.detail import detail, tiles
+from shasam.report.dots import forest
+from shasam.report.explorer import Budget
 from shasam.report.paired import Pairing
 from shasam.report.recommend import recommendations
+from shasam.report.representation import strongest
 from shasam.report.runs import recorded_subject, subject_of
 from shasam.report.subject import Subject
 from shasam.report.svg import COLOURS, marker
 from shasam.report.variants import opened_runs
-from shasam.report.words import count, joined, percent, verdict
+from shasam.report.words import count, joined, percent, probed, verdict, verdict_over
 from shasam.runs.directory import RunDirectory
 
 THUMB_BYTES = 1_700_000
@@ -91,13 +94,16 @@ def write_report(
     context: dict[str, Any] = {
         "single": single,
         "settings": settings,
-        "details": details,
+        "details": [d | {"told": False} for d in details],
+        "unit": subjects[0].unit,
+        "forests": [],
+        "forest_says": "",
     }
     if single:
         context |= {
             "title": f"{run.name} on {run.setting}",
             "kicker": f"shasam report · {_tests(subjects[0])}",
-            "verdict": verdict(subjects[0]),
+            "verdict": [*verdict(subjects[0]), *_probe_line(run, subjects[0])],
             "tiles": tiles(subjects[0]),
         }
     else:
@@ -159,17 +165,23 @@ def audit_page(
         for i, s in enumerate(flat[:MOST_DETAILS])
     ]
     names = [of_file[0].name for of_file in subjects]
+    one_model = len(subjects) == 1 and not single
     left = len(flat) - len(details)
     first = flat[0]
     settings = _audit_settings(subjects, pairs)
     context: dict[str, Any] = {
         "single": single,
         "title": f"Audit of {joined(names[:4])}",
-        "kicker": f"shasam audit · {_tests(first)}",
-        "verdict": verdict(first) if single else [line for s in settings for line in s["verdict"]],
+        "kicker": f"shasam audit · {_tests(first, len(subjects[0]))}",
+        "verdict": _audit_verdict(subjects, settings),
         "tiles": tiles(first) if single else [],
         "settings": settings,
-        "details": details,
+        "details": [d | {"told": False} for d in details],
+        "unit": first.unit,
+        "forests": _forests(subjects[0]) if one_model else [],
+        "forest_says": "Combined groups come last."
+        if one_model and " & " in flat[-1].attribute
+        else "",
         "details_title": "Each attribute, closer" if len(names) == 1 else "Each model, closer",
         "details_left_out": f"{left} more are in the tables above." if left > 0 else "",
         "missing": [],
@@ -199,8 +211,36 @@ def audit_figures(
 def _audit_settings(
     subjects: Sequence[Sequence[Subject]], pairs: Sequence[Pairing]
 ) -> list[dict[str, Any]]:
-    alone = len(subjects) == 1 and len(subjects[0]) == 1  # a plane with one point tells nothing
-    return [] if alone else audit_settings(subjects, pairs)
+    # a plane with one point tells nothing
+    return [] if len(subjects) == 1 else audit_settings(subjects, pairs)
+
+
+def _audit_verdict(
+    subjects: Sequence[Sequence[Subject]], settings: Sequence[dict[str, Any]]
+) -> list[str]:
+    if len(subjects) > 1:
+        return [line for s in settings for line in s["verdict"]]
+    return verdict(subjects[0][0]) if len(subjects[0]) == 1 else verdict_over(subjects[0])
+
+
+def _forests(subjects: Sequence[Subject]) -> list[dict[str, Any]]:
+    """All attributes of one model in one picture for each error; of many classes, one for all."""
+    first, classes = subjects[0], subjects[0].counts.classes
+    if len(classes) != 2:
+        return [{"title": "Wrong predictions", "figure": forest(subjects, None)}]
+    return [
+        {
+            "title": f"{first.outcome or 'True class'} {classes[c]}, called {classes[1 - c]}",
+            "figure": forest(subjects, c),
+        }
+        for c in (0, 1)
+    ]
+
+
+def _probe_line(run: RunDirectory, subject: Subject) -> list[str]:
+    """What the features still tell, from the probe that reads most."""
+    found = strongest(run.metrics())
+    return [] if found is None else [probed(subject.attribute, *found)]
 
 
 def render(context: dict[str, Any]) -> str:
@@ -262,8 +302,10 @@ def _representatives(runs: Sequence[RunDirectory]) -> list[RunDirectory]:
     return list(first.values())[:MOST_DETAILS]
 
 
-def _tests(subject: Subject) -> str:
-    return f"{count(subject.counts.total)} test {subject.unit}, {len(subject.counts.groups)} groups"
+def _tests(subject: Subject, attributes: int = 1) -> str:
+    groups = len(subject.counts.groups)
+    seen = f"{groups} groups" if attributes == 1 else f"{attributes} attributes"
+    return f"{count(subject.counts.total)} test {subject.unit}, {seen}"
 
 
 def _shown(path: Path, out: Path) -> str:
@@ -292,6 +334,8 @@ def _missing(runs: Sequence[RunDirectory]) -> list[str]:
 def _figures(settings: Sequence[dict[str, Any]], subjects: Sequence[Subject]) -> dict[str, Markup]:
     """Every figure that is also a file, by its name."""
     found = {f"tradeoff-{i}": s["figure"] for i, s in enumerate(settings)}
+    if not settings and len(subjects) > 1:
+        found |= {f"forest-{i}": f["figure"] for i, f in enumerate(_forests(subjects))}
     for i, subject in enumerate(subjects):
         found[f"groups-{i}"] = bars(subject)
         found[f"scores-{i}"] = figures.score_curves(subject, subject.counts.classes[-1])

@@ -15,7 +15,7 @@ from shasam.errors import DataError, InputError
 from shasam.metrics import intersect
 from shasam.registry import did_you_mean
 from shasam.report.codes import checked_score, codes_of, without_missing
-from shasam.report.columns import ID, Chosen, Columns, choose, count_column
+from shasam.report.columns import ID, LABELS, Chosen, Columns, choose, count_column
 from shasam.report.counting import MOST_ROWS, ROWS, counted, given_counts
 from shasam.tables import TableFile, open_table
 from shasam.tables.table import slices
@@ -23,6 +23,7 @@ from shasam.types import Predictions
 
 MOST_GROUPS = 50
 MOST_CLASSES = 1000
+PLAIN = (*LABELS, "y", "true", "class", "outcome")  # names of a label that say nothing about it
 NO_IDS = np.zeros(0, dtype=object)
 
 
@@ -88,6 +89,7 @@ def read_predictions(
         positive=positive,
         repeats=None if kept else table.column(ROWS).to_numpy(),
         name=name or (source.path.stem if source.content is None else source.name),
+        outcome=_protocol(metadata, "target") or ("" if chosen.label in PLAIN else chosen.label),
     )
     return _by_attribute(whole, table, chosen, where, metadata)
 
@@ -141,14 +143,16 @@ def _names(metadata: Mapping[str, str], key: str) -> tuple[str, ...] | None:
 
 
 def _attribute(metadata: Mapping[str, str], column: str) -> str:
-    if column == "sensitive" and "protocol" in metadata:
-        try:
-            protocol = json.loads(metadata["protocol"])
-        except (ValueError, RecursionError):
-            return column
-        if isinstance(protocol, dict) and protocol.get("sensitive"):
-            return str(protocol["sensitive"])
-    return column
+    return (_protocol(metadata, "sensitive") if column == "sensitive" else "") or column
+
+
+def _protocol(metadata: Mapping[str, str], key: str) -> str:
+    """What our own prediction files say of the question that was asked."""
+    try:
+        protocol = json.loads(metadata.get("protocol", "{}"))
+    except (ValueError, RecursionError):
+        return ""
+    return str(protocol.get(key) or "") if isinstance(protocol, dict) else ""
 
 
 def _class_order(

@@ -22,6 +22,8 @@ def print_subject(subject: Subject, screen: Screen) -> None:
         screen.print(line)
     screen.print(_cells(subject))
     screen.print(_metrics(subject, screen.width >= WIDE))
+    for why in dict.fromkeys(subject.approximate.values()):
+        screen.print(f"≈ approximate: {why}", style="dim")
 
 
 def print_pairing(pair: Pairing, screen: Screen) -> None:
@@ -75,6 +77,7 @@ def _metrics(subject: Subject, wide: bool) -> Table:
     for key, e in subject.estimates.items():
         better = {"high": "↑", "low": "↓"}[catalogue.named(key).better]
         value, span = _shown(e, 2)
+        span = f"≈ {span}" if key in subject.approximate else span
         label = [catalogue.label_of(key)] if wide else []
         table.add_row(f"{key} {better}", *label, value, span, count(e.support))
     return table

@@ -32,6 +32,18 @@ def representation(metrics: Mapping[str, Any]) -> list[dict[str, str]]:
     return rows
 
 
+def strongest(metrics: Mapping[str, Any]) -> tuple[float, float | None] | None:
+    """Accuracy and chance of the linear probe that reads most, if one was recorded."""
+    found = []
+    for entry in _mapping(metrics.get("probe")).values():
+        probe = entry if isinstance(entry, Mapping) else {"accuracy": entry}
+        accuracy = probe.get("accuracy", probe.get("value"))
+        value = finite(accuracy.get("value") if isinstance(accuracy, Mapping) else accuracy)
+        if value is not None:
+            found.append((value, finite(probe.get("chance"))))
+    return max(found, key=lambda pair: pair[0], default=None)
+
+
 def _mapping(found: Any) -> Mapping[str, Any]:
     return found if isinstance(found, Mapping) else {}
 

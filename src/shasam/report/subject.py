@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -19,6 +20,7 @@ from shasam.metrics import (
 )
 from shasam.metrics.areas import densities
 from shasam.metrics.calibration import Reliability
+from shasam.metrics.coverage import approximate
 from shasam.metrics.scores import checked_scores
 from shasam.types import Predictions
 
@@ -60,6 +62,7 @@ class Subject:
         unit: str = "images",
         method: str = "",
         seed: int | None = None,
+        metrics: Sequence[str] | None = None,
     ) -> Subject:
         """Count the rows and evaluate them, unless ``estimates`` are known already."""
         counts = counts_of(rows)
@@ -78,6 +81,7 @@ class Subject:
                 strata=drawn.strata,
                 min_group=drawn.min_group,
                 repeats=rows.repeats,
+                metrics=metrics,
             )
         large = counts.only(counts.large(drawn.min_group))
         claim = claim_of(large, estimates, positive=rows.positive, level=drawn.level)
@@ -92,6 +96,11 @@ class Subject:
     def attribute(self) -> str:
         """The sensitive attribute, or several joined."""
         return self.rows.attribute
+
+    @property
+    def outcome(self) -> str:
+        """What the classes are values of; empty where that has no telling name."""
+        return self.rows.outcome
 
     @property
     def positive(self) -> int | None:
@@ -128,6 +137,15 @@ class Subject:
     @property
     def _probabilities(self) -> np.ndarray:
         return checked_scores(self.rows.scores, len(self.rows), len(self.rows.classes))
+
+    @cached_property
+    def approximate(self) -> dict[str, str]:
+        """Why an interval is approximate, metric by metric; simulations were of 95 % intervals."""
+        compared = self.counts.only(self.counts.large(self.drawn.min_group))
+        if self.drawn.level != 0.95 or not len(compared.groups):
+            return {}
+        found = {key: approximate(key, compared) for key in self.estimates}
+        return {key: why for key, why in found.items() if why}
 
     @property
     def small(self) -> tuple[str, ...]:

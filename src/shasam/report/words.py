@@ -5,7 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
+import numpy as np
+
 from shasam.metrics import Claim, Comparison, Estimate
+from shasam.metrics.counts import recalls
 from shasam.report.subject import Subject
 
 
@@ -32,16 +35,21 @@ def p_value(p: float) -> str:
 
 
 def verdict(subject: Subject) -> list[str]:
-    """How accurate, how unequal, how sure: sentences for one model."""
+    """Who is harmed and how, how sure that is, how accurate the model is: sentences."""
     acc, eo = subject.estimates["accuracy"], subject.estimates["eo_mean"]
-    lines = [
-        f"Of {count(subject.counts.total)} test {subject.unit}, {percent(acc.value)} % are "
-        f"classified correctly ({100 * subject.drawn.level:g} % interval {interval(acc)})."
-    ]
+    claim, lines = subject.claim, []
     if not eo.defined:
         lines.append(f"Equalized odds has no value here: {eo.reason}.")
-    if subject.claim is not None:
-        lines += claimed(subject.claim, subject)
+    if claim is not None:
+        lines += [*harms(subject), sureness(claim, subject)] if claim.real else [
+            sureness(claim, subject), *harms(subject)
+        ]  # fmt: skip
+        if claim.metric in subject.approximate:
+            lines.append(f"The interval is approximate: {subject.approximate[claim.metric]}.")
+    lines.append(
+        f"Of {count(subject.counts.total)} test {subject.unit}, {percent(acc.value)} % are "
+        f"classified correctly ({100 * subject.drawn.level:g} % interval {interval(acc)})."
+    )
     if subject.small:
         few, many = len(subject.small) == 1, len(subject.small) > 5
         names = joined([*subject.small[:5], *(["others"] if many else [])])
@@ -52,43 +60,123 @@ def verdict(subject: Subject) -> list[str]:
     return lines
 
 
-def claimed(claim: Claim, subject: Subject) -> list[str]:
-    """The sentences about a gap: its size, who makes it, and whether it is more than chance."""
-    e, contrast = claim.estimate, claim.contrast
-    groups = len(subject.counts.groups) - len(subject.small)
-    between = "the two groups" if groups == 2 else f"pairs of the {groups} groups"
-    if claim.metric == "eo_mean":
-        lines = [
-            f"Between {between} of {subject.attribute}, accuracy on the same class differs by "
-            f"{percent(e.value)} points on average (EO mean, {interval(e)})."
+def verdict_over(subjects: Sequence[Subject]) -> list[str]:
+    """One model through several attributes: the widest real gaps first, then what is not shown."""
+    claimed = [(s, s.claim) for s in subjects if s.claim is not None]
+    real = sorted((x for x in claimed if x[1].real), key=lambda x: -x[1].estimate.value)
+    told = [(s, line) for s, _ in real[:4] for line in harms(s)[:1]]
+    lines = [f"By {s.attribute}: {line[0].lower()}{line[1:]}" for s, line in told]
+    if real:
+        sizes = [
+            f"{s.attribute} ({percent(c.estimate.value)} points, {interval(c.estimate)})"
+            for s, c in real
         ]
-    else:
-        lines = [
-            f"Between the groups of {subject.attribute}, accuracy differs by up to "
-            f"{percent(e.value)} points ({interval(e)})."
-        ]
-    if contrast is not None and contrast.gap.value > 0:
-        on = f" is on {contrast.rate}" if contrast.rate else ""
+        gaps = "gap is" if len(real) == 1 else "gaps are"
         lines.append(
-            f"The widest gap{on}: {percent(contrast.low.value)} % right in group "
-            f"{contrast.low_group}, {percent(contrast.high.value)} % in group "
-            f"{contrast.high_group}, {percent(contrast.gap.value)} points apart "
-            f"({interval(contrast.gap)}, allowing for its choice as the widest)."
+            f"{len(real)} of {len(claimed)} {gaps} real, more than chance gives even among "
+            f"{len(claimed)} attributes. Average gap between groups (EO) by {joined(sizes)}."
         )
-    several = f", allowing for {claim.attributes} attributes" if claim.attributes > 1 else ""
-    sure = f"{p_value(claim.p)}{several}"
-    if claim.real:
+    hidden = [
+        f"{s.attribute} (up to {percent(c.estimate.high)} points)" for s, c in claimed if not c.real
+    ]
+    if hidden:
+        lines.append(f"No gap is shown, but one could be hidden, by {joined(hidden)}.")
+    silent = [s.attribute for s in subjects if s.claim is None]
+    if silent:
+        lines.append(f"Nothing can be compared by {joined(silent)}.")
+    first, acc = subjects[0], subjects[0].estimates["accuracy"]
+    lines.append(
+        f"Of {count(first.counts.total)} test {first.unit}, {percent(acc.value)} % are "
+        f"classified correctly ({100 * first.drawn.level:g} % interval {interval(acc)})."
+    )
+    few = [f"{len(s.small)} of {s.attribute}" for s in subjects if s.small]
+    if few:
         lines.append(
-            f"That is more than what chance gives ({sure}): the gap is real, and at least "
-            f"{percent(e.low)} points."
-        )
-    else:
-        lines.append(
-            f"That is within what chance alone gives ({sure}; {count(e.support)} {subject.unit} in "
-            f"the smallest {'cell' if claim.metric == 'eo_mean' else 'group'}): no gap is shown, "
-            f"but it could be up to {percent(e.high)} points."
+            f"Groups with fewer than {first.drawn.min_group} {first.unit} are shown, but not "
+            f"compared: {joined(few)}."
         )
     return lines
+
+
+def harms(subject: Subject) -> list[str]:
+    """Which error hits which group how often, the widest difference first.
+
+    Two classes have two errors, and both are told; of more classes only the widest is.
+    """
+    counts = subject.counts.only(subject.counts.large(subject.drawn.min_group))
+    if counts.empty_cells() or len(counts.groups) < 2:
+        return _harm_over_classes(subject)
+    wrong_CG = 1 - recalls(counts.n_CPG)
+    two = len(counts.classes) == 2
+    shown = np.argsort(-np.ptp(wrong_CG, axis=1), kind="stable")[: 2 if two else 1]
+    lines = []
+    for c in shown.tolist():
+        most, least = int(wrong_CG[c].argmax()), int(wrong_CG[c].argmin())
+        high, low = float(wrong_CG[c, most]), float(wrong_CG[c, least])
+        error = f"{counts.classes[1 - c]}" if two else "wrong"
+        extremes = "" if len(counts.groups) == 2 else f" (extremes of {len(counts.groups)} groups)"
+        times = f", {high / low:.1f} times as often" if low > 0 and high >= 1.25 * low else ""
+        lines.append(
+            f"Where {subject.outcome or 'the true class'} is {counts.classes[c]}, the prediction "
+            f"was {error} in {percent(high)} % of cases in group {counts.groups[most]} and "
+            f"{percent(low)} % in group {counts.groups[least]}{times}{extremes}."
+        )
+    return lines
+
+
+def _harm_over_classes(subject: Subject) -> list[str]:
+    """The widest difference in accuracy over all classes, where single ones have no value."""
+    contrast = None if subject.claim is None else subject.claim.contrast
+    if contrast is None or not contrast.gap.value > 0:
+        return []
+    return [
+        f"The prediction was right in {percent(contrast.low.value)} % of cases in group "
+        f"{contrast.low_group} and {percent(contrast.high.value)} % in group "
+        f"{contrast.high_group}."
+    ]
+
+
+def sureness(claim: Claim, subject: Subject) -> str:
+    """The size of the gap, and whether it is more than chance."""
+    e, attribute = claim.estimate, subject.attribute
+    several = f", allowing for {claim.attributes} attributes" if claim.attributes > 1 else ""
+    sure = f"{p_value(claim.p)}{several}"
+    if claim.metric == "eo_mean":
+        size = (
+            f"the same class is recognised {percent(e.value)} points better in one group of "
+            f"{attribute} than in another on average (average gap between groups, EO; "
+            f"{100 * claim.level:g} % interval {interval(e)})"
+        )
+    else:
+        size = (
+            f"between the groups of {attribute}, accuracy differs by up to {percent(e.value)} "
+            f"points ({interval(e)})"
+        )
+    if claim.real:
+        return (
+            f"The gap is real, more than chance gives ({sure}): {size}, so at least "
+            f"{percent(e.low)} points."
+        )
+    cell = "cell" if claim.metric == "eo_mean" else "group"
+    return (
+        f"Between the groups of {attribute} no gap is shown, but it could be up to "
+        f"{percent(e.high)} points: what is seen, {percent(e.value)} points, is within what chance "
+        f"alone gives ({sure}; {count(e.support)} {subject.unit} in the smallest {cell})."
+    )
+
+
+def probed(attribute: str, accuracy: float, chance: float | None) -> str:
+    """What a linear probe reads from the features of a run."""
+    tail = "" if chance is None else f" (chance {percent(chance)} %)"
+    if chance is not None and accuracy <= chance + 0.02:
+        return (
+            f"The features do not tell {attribute}: a linear probe is right in "
+            f"{percent(accuracy)} % of the images{tail}."
+        )
+    return (
+        f"The features still tell {attribute}: a linear probe reads it from them in "
+        f"{percent(accuracy)} % of the images{tail}."
+    )
 
 
 def comparison_line(a: str, b: str, found: Mapping[str, Comparison]) -> str:
@@ -96,7 +184,7 @@ def comparison_line(a: str, b: str, found: Mapping[str, Comparison]) -> str:
     eo, acc = found["eo_mean"], found["accuracy"]
     parts = []
     for metric, c, up, down in (
-        ("EO (mean)", eo, "more unequal", "less unequal"),
+        ("the gap between groups (EO)", eo, "a larger gap (EO)", "a smaller gap (EO)"),
         ("accuracy", acc, "more accurate", "less accurate"),
     ):
         if c.reason:

@@ -15,3 +15,13 @@ for (const bar of document.querySelectorAll("[data-filters]")) {
   bar.hidden = false;
   apply();
 }
+const closed = [];
+window.addEventListener("beforeprint", () => {
+  for (const d of document.querySelectorAll("details:not([open])")) {
+    closed.push(d);
+    d.open = true;
+  }
+});
+window.addEventListener("afterprint", () => {
+  for (const d of closed.splice(0)) d.open = false;
+});

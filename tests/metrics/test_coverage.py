@@ -1,0 +1,108 @@
+"""Which intervals are called approximate, and the simulation that decides it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from bench.coverage import METRICS, Tally, designs, numbers, simulate
+
+from shasam.metrics import Counts, evaluate_counts
+from shasam.metrics.coverage import ALARMS, HELD, approximate, nearest, simulated
+
+
+def counts_of(sizes: list[int], classes: int = 2) -> Counts:
+    """Groups of these sizes, four of five rows right in every class."""
+    n_CPG = np.zeros((classes, classes, len(sizes)), dtype=int)
+    for g, size in enumerate(sizes):
+        for c in range(classes):
+            n_CPG[c, :, g] = size // classes // 5 // (classes - 1)
+            n_CPG[c, c, g] = 4 * size // classes // 5
+    return Counts(n_CPG, tuple("abcdefgh"[:classes]), tuple(map(str, range(len(sizes)))))
+
+
+def measured(held: float, alarms: float = 0.05) -> list[dict]:
+    entry = {"models": 100, "held": {"eo_mean": held}, "called": {"eo_mean": alarms}}
+    alike = nearest(counts_of([400, 400]))
+    other = {"groups": 20, "skewed": True, "classes": 4}
+    far = {"models": 100, "held": {"eo_mean": 0.5}, "called": {"eo_mean": 0.5}}
+    return [
+        kind | design | {"fair": fair}
+        for kind, design in ((entry, alike), (far, other))
+        for fair in (True, False)
+    ]
+
+
+def test_the_nearest_design_is_read_from_the_counts() -> None:
+    assert nearest(counts_of([400, 400])) == {"groups": 2, "skewed": False, "classes": 2}
+    assert nearest(counts_of([2000, 100, 100, 100, 100])) == {
+        "groups": 6, "skewed": True, "classes": 2,
+    }  # fmt: skip
+    assert nearest(counts_of([400] * 15, classes=3)) == {
+        "groups": 20, "skewed": False, "classes": 4,
+    }  # fmt: skip
+
+
+def test_an_interval_is_approximate_where_its_design_missed_the_bar_or_was_not_simulated() -> None:
+    two = counts_of([400, 400])
+    assert approximate("eo_mean", two, measured(0.95)) is None
+    assert "held the truth in 91.0 %" in (approximate("eo_mean", two, measured(0.91)) or "")
+    assert "held the truth in 99.0 %" in (approximate("eo_mean", two, measured(0.99)) or "")
+    assert "8.0 % of simulated models" in (approximate("eo_mean", two, measured(0.95, 0.08)) or "")
+    assert "fewer than 30 rows" in (
+        approximate("eo_mean", counts_of([400, 20]), measured(0.95)) or ""
+    )
+    many = counts_of([400] * 31)
+    assert "not simulated" in (approximate("eo_mean", many, measured(0.95)) or "")
+    assert approximate("abcc", two, measured(0.5)) is None  # nothing is known of it
+
+
+def test_every_design_was_measured_and_the_file_is_that_of_the_simulation() -> None:
+    found = {(e["groups"], e["skewed"], e["classes"], e["sampled"], e["fair"]) for e in simulated()}
+    expected = {
+        (d.groups, d.skewed, d.classes, d.sampled, fair)
+        for d in designs()
+        for fair in (True, False)
+    }
+    assert found == expected
+    assert all(set(e["held"]) == set(METRICS) and e["models"] >= 100 for e in simulated())
+
+
+def test_the_interval_of_a_gap_starts_at_zero_exactly_where_the_shuffles_do_not_exclude_it() -> (
+    None
+):
+    rng = np.random.default_rng(0)
+    for strata in ("none", "cell"):
+        for _ in range(12):
+            n_CPG = rng.multinomial(60, [0.75, 0.25], (2, 3)).transpose(0, 2, 1)
+            n_CPG[1] = n_CPG[1, ::-1]
+            counts = Counts(n_CPG, ("a", "b"), ("x", "y", "z"))
+            for name in ("eo_mean", "eo_max", "demographic_parity", "accuracy_gap"):
+                e = evaluate_counts(counts, draws=200, strata=strata, metrics=[name])[name]
+                assert (e.low > 0) is (e.p is not None and e.p <= 0.05), (strata, name)
+
+
+def test_parity_of_cells_of_fixed_size_is_not_excused_by_the_mix_of_classes() -> None:
+    """The model is right in all cells alike, but the groups have other shares of the classes."""
+    n_CPG = np.array([[[720, 180], [80, 20]], [[20, 180], [180, 1620]]])
+    counts = Counts(n_CPG, ("no", "yes"), ("a", "b"))
+    e = evaluate_counts(counts, strata="cell", metrics=["demographic_parity"])
+    assert e["demographic_parity"].p <= 0.001 and e["demographic_parity"].low > 0.4
+
+
+@pytest.mark.slow
+def test_fair_models_are_called_unequal_as_rarely_as_stated_and_intervals_hold() -> None:
+    """A smaller number of models than in docs/metrics.md, all designs together."""
+    tallies: dict[bool, Tally] = {}
+    for design in designs():
+        for fair in (True, False):
+            tally = simulate((design, fair), 25, 200, (7, 0))
+            if fair in tallies:
+                tallies[fair].add(tally)
+            else:
+                tallies[fair] = tally
+    fair, unfair = (e for e in numbers([tallies[True], tallies[False]]))
+    for name, share in fair["called"].items():
+        assert share <= ALARMS + 0.025, name  # three standard errors of 300 models
+    for name in METRICS:
+        held = (fair["held"][name] + unfair["held"][name]) / 2
+        assert HELD[0] - 0.02 <= held <= HELD[1] + 0.02, name
