@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pacsv
+import pytest
 
 from shasam.commands.audit import audit
 
@@ -60,3 +61,51 @@ def test_where_the_label_is_the_attribute_accuracy_is_still_compared(tmp_path: P
     said = " ".join(json.loads(out.read_text(encoding="utf-8"))["audits"][0]["verdict"])
     assert "Equalized odds has no value here" in said
     assert "accuracy differs by up to 20.0 points" in said and "The gap is real" in said
+
+
+COMPAS = """two_year_recid,flagged,race,n
+no,yes,African-American,805
+no,no,African-American,990
+yes,no,African-American,532
+yes,yes,African-American,1369
+no,yes,Caucasian,349
+no,no,Caucasian,1139
+yes,no,Caucasian,461
+yes,yes,Caucasian,505
+"""
+
+
+def test_the_verdict_tells_the_story_of_compas(tmp_path: Path) -> None:
+    """ProPublica's counts: false alarms hit one group, misses the other."""
+    path, out, page = (tmp_path / name for name in ("compas.csv", "o.json", "p.html"))
+    path.write_text(COMPAS, encoding="utf-8")
+    asked = {"label": "two_year_recid", "prediction": "flagged", "sensitive": ["race"]}
+    audit([path], counts=True, json=out, html=page, **asked)
+    found = json.loads(out.read_text(encoding="utf-8"))["audits"][0]
+    first, second, third = found["verdict"][:3]
+    assert first.startswith(
+        "Where two_year_recid is no, the prediction was yes in 44.8 % of cases in group "
+        "African-American and 23.5 % in group Caucasian"
+    )
+    assert "the prediction was no in 47.7 % of cases in group Caucasian and 28.0 %" in second
+    assert third.startswith("The gap is real, more than chance gives (p < 0.001)")
+    assert 100 * found["metrics"]["fpr_gap"]["value"] == pytest.approx(44.85 - 23.45, abs=0.02)
+    shown = page.read_text(encoding="utf-8")
+    assert shown.index(first.split(",")[0]) < shown.index("classified correctly")
+    assert "False positive rate" in shown and "Average gap between groups (EO)" in shown
+
+
+def test_several_attributes_of_one_model_are_one_verdict_and_one_forest(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    y, sex = rng.integers(0, 2, 1200), rng.choice(["f", "m"], 1200)
+    wrong = rng.random(1200) < np.where(sex == "f", 0.35, 0.1)
+    rows = {"y": y, "guess": np.where(wrong, 1 - y, y), "sex": sex}
+    rows["area"] = rng.choice([f"area {k}" for k in range(12)], 1200)
+    page = tmp_path / "p.html"
+    path = save(rows, tmp_path / "p.csv")
+    audit([path], label="y", prediction="guess", sensitive=["sex", "area"], html=page, draws=200)
+    text = page.read_text(encoding="utf-8")
+    opening = text[text.index('id="verdict"') : text.index('id="details"')]
+    assert "By sex: where the true class is" in opening
+    assert opening.count("by attribute and group, sorted") == 2  # one picture for each error
+    assert "Accuracy by class and group, sorted" in text  # dots, because there are twelve areas
