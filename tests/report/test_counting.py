@@ -51,7 +51,7 @@ def assert_same(found: list[dict], truth: list[dict], exact: float = 1e-12) -> N
     for a, b in zip(found, truth, strict=True):
         assert a["counts"] == b["counts"] and a["rows"] == b["rows"]
         for name, entry in b["metrics"].items():
-            binned = name.startswith(("abcc", "abpc"))
+            binned = name.startswith(("abcc", "abpc", "auc"))
             for end in ("value", "low", "high"):
                 tolerance = 1e-3 if binned else exact
                 assert a["metrics"][name][end] == pytest.approx(entry[end], abs=tolerance), name
