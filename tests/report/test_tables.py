@@ -71,7 +71,7 @@ def test_an_encoder_that_is_not_the_default_is_always_named(tmp_path: Path) -> N
     assert sorted(names(both)) == [("ce", 2), ("ce@vit", 2)]
     other = make_run(tmp_path, "a-balanced", method="balanced", n=400)
     page = write_report([other, *both], tmp_path / "page.html").read_text()
-    assert "balanced against ce:" in page and "against ce@vit" not in page
+    assert "balanced, seed 0 against ce, seed 0:" in page and "against ce@vit" not in page
 
 
 def test_different_specifications_are_never_seeds_of_one_row_and_stand_in_the_order_of_values(

@@ -94,10 +94,8 @@ def write_report(
     context: dict[str, Any] = {
         "single": single,
         "settings": settings,
-        "details": [d | {"told": False} for d in details],
+        "details": details,
         "unit": subjects[0].unit,
-        "forests": [],
-        "forest_says": "",
     }
     if single:
         context |= {
@@ -176,7 +174,7 @@ def audit_page(
         "verdict": _audit_verdict(subjects, settings),
         "tiles": tiles(first) if single else [],
         "settings": settings,
-        "details": [d | {"told": False} for d in details],
+        "details": details,
         "unit": first.unit,
         "forests": _forests(subjects[0]) if one_model else [],
         "forest_says": "Combined groups come last."
@@ -273,7 +271,7 @@ def render(context: dict[str, Any]) -> str:
         toc.append(("details", "Closer"))
     toc.append(("provenance", "Provenance"))
     return environment.get_template("report.html.j2").render(
-        **context,
+        **{"forests": [], "forest_says": ""} | context,
         toc=toc,
         csp=csp,
         style=Markup(style),  # noqa: S704 - our own file
