@@ -84,6 +84,7 @@ bench: $(VENV)/.installed-bench
 	$(BIN)/python -m bench.million
 	$(BIN)/python -m bench.training
 	$(BIN)/python -m bench.data
+	$(BIN)/python -m bench.predicting
 
 CODE := src tests bench experiments tools
 

@@ -27,7 +27,7 @@ from shasam.spec import resolve
 from shasam.training.prepare import prepare, prepare_images
 from shasam.training.runtime import one_process
 
-ROUNDS, BATCH = 3, 256
+ROUNDS, BATCH = 2, 256
 
 
 def spent(work: Callable[[], object]) -> float:

@@ -41,6 +41,7 @@ ONLY_PARSED = {
     "python -m pytest tests/test_structure.py -n 0": "tests that start tests",
     "python -m bench.training": "minutes; a benchmark",
     "python -m bench.data": "minutes; a benchmark",
+    "python -m bench.predicting": "minutes; a benchmark",
     "python -m bench.submodular --write": "40 minutes; a benchmark",
     "python -m experiments.heads experiments/faces/grid.yaml RUN... > experiments/faces/heads.json": "needs weights",  # noqa: E501
 }

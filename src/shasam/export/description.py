@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import shasam
@@ -33,6 +34,10 @@ def description(model: Model, sha256: str | None = None) -> dict[str, Any]:
     spec = model.spec.as_dict()
     for part, fields in _PRIVATE.items():
         spec[part].update(dict.fromkeys(fields))
+    options = spec["model"]["options"]
+    source = Path(str(options.get("source") or ""))
+    if source.is_absolute() or (source.name and source.is_dir()):  # of a pretrained network
+        options["source"] = source.name
     body: dict[str, Any] = {
         "library_name": "shasam",
         "shasam_version": shasam.__version__,
