@@ -77,7 +77,17 @@ def test_nothing_is_imported_that_the_core_or_an_extra_does_not_declare():
     # where the name to import is another one
     module = {"pillow": "PIL", "pyyaml": "yaml", "scikit-learn": "sklearn"}
     texts = [*PROJECT["dependencies"]]
-    optional = ("torch", "jpeg", "tensorboard", "pretrained", "hf", "png", "sklearn", *OPTIONAL)
+    optional = (
+        "torch",
+        "jpeg",
+        "tensorboard",
+        "pretrained",
+        "hf",
+        "timm",
+        "png",
+        "sklearn",
+        *OPTIONAL,
+    )
     for extra in optional:
         texts += PROJECT["optional-dependencies"][extra]
     names = [Requirement(text).name for text in texts]

@@ -27,6 +27,7 @@ pytestmark = pytest.mark.needs_torch
 
 PLUGIN = "needs the miner of the block above in an installed package, as tests/test_plugins.py has"
 REPRODUCED = "hours; tests/reproduce runs an artefact of one row"
+HUB = "needs a model of the hub"
 # command lines that are only parsed, and why
 ONLY_PARSED = {
     "shasam compare --methods all --data faces --jobs 2": "an hour; other examples compare",
@@ -37,6 +38,9 @@ ONLY_PARSED = {
     "shasam reproduce table2 --data faces --profile quick": REPRODUCED,
     "shasam reproduce mine.yaml --utkface DIR": REPRODUCED,
     "shasam mine … --miner nearest": PLUGIN,
+    "shasam train tadet --encoder hf:facebook/deit-tiny-patch16-224 --pretrained-lr 0.1": HUB,
+    "shasam embed --encoder hf:facebook/dinov2-small --csv people.csv --root photos --out people.parquet": HUB,  # noqa: E501
+    "shasam train balanced --data utkface --root DIR --encoder efficientnet-lite0 --size 96 --steps 250": "minutes",  # noqa: E501
     "shasam train --set options.mining.miner=nearest": PLUGIN,
     "python -m pytest tests/test_structure.py -n 0": "tests that start tests",
     "python -m bench.training": "minutes; a benchmark",

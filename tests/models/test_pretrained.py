@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -10,6 +12,7 @@ from shasam.errors import InputError, MissingExtraError
 from shasam.extras import MODULES
 from shasam.models import EfficientNetLite0, ResNet18, efficientnet
 from shasam.models.encoder import IMAGENET
+from shasam.spec import resolve
 
 PACKAGE = MODULES["pretrained"][0]
 
@@ -99,3 +102,9 @@ def test_an_encoder_sees_pixels_with_its_own_mean_and_deviation():
     mean, std = (torch.tensor(values)[None, :, None, None] for values in IMAGENET)
     assert torch.allclose(encoder.normalised(images), (pixels - mean) / std, atol=1e-6)
     assert not torch.allclose(encoder(images), plain)
+
+
+def test_where_timm_cannot_be_imported_a_sentence_says_so(monkeypatch):
+    monkeypatch.setitem(sys.modules, "timm", None)
+    with pytest.raises(MissingExtraError, match=r"timm cannot be imported.*torchvision"):
+        resolve({"method": "ce", "model": {"encoder": "timm:resnet18"}})

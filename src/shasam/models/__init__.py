@@ -15,6 +15,7 @@ from shasam.models.init import InitReport, load_weights
 from shasam.models.mlp import MLP
 from shasam.models.pretrained import start_weights
 from shasam.models.resnet import ResNet18
+from shasam.models.timm_model import Timm
 from shasam.models.vit import ViT
 from shasam.registry import lookup
 from shasam.spec.model import ModelSpec
@@ -31,6 +32,7 @@ __all__ = [
     "MaskSite",
     "ProjectionHead",
     "ResNet18",
+    "Timm",
     "ViT",
     "build_encoder",
     "load_weights",

@@ -57,6 +57,11 @@ def model_folder(source: str, revision: str | None) -> Path:
         ) from error
 
 
+def weights_file(repository: str) -> Path:
+    """``model.safetensors`` of a model on the hub."""
+    return weight_files(model_folder(repository, None))[0]
+
+
 def read_architecture(folder: Path) -> dict[str, Any]:
     """The configuration of the network that sees, without what does not describe it."""
     if not (folder / "config.json").is_file():

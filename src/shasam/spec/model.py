@@ -19,7 +19,7 @@ class ModelSpec(BaseModel):
     encoder: str = Field(
         "resnet18",
         description="Encoder: resnet18, vit, efficientnet-lite0 (pretrained), hf:NAME_OR_FOLDER, "
-        "mlp and identity for vectors, or one of a plugin.",
+        "timm:NAME, mlp and identity for vectors, or one of a plugin.",
     )
     init: str | None = Field(
         None, description="File of pretrained weights (.safetensors, torchvision or timm keys)."
