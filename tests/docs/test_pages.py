@@ -47,7 +47,6 @@ ONLY_PARSED = {
     "python -m bench.data": "minutes; a benchmark",
     "python -m bench.predicting": "minutes; a benchmark",
     "python -m bench.submodular --write": "40 minutes; a benchmark",
-    "python -m experiments.heads experiments/faces/grid.yaml RUN... > experiments/faces/heads.json": "needs weights",  # noqa: E501
 }
 # what a page leaves to its reader to define, before each of its Python blocks
 LEFT_OPEN = {
