@@ -10,7 +10,7 @@ import pytest
 from experiments import curves, heads, paired, parts, table, tuned
 from shasam.documents import read_yaml
 from shasam.errors import DataError
-from shasam.pipeline.grid import expand_labelled
+from shasam.pipeline.grid import expand_labelled, runs_of_experiment
 from shasam.report import rows_of
 from shasam.report.tables import as_markdown
 from shasam.runs.records import by_label, keep, read_records, unpack
@@ -79,7 +79,7 @@ def test_a_run_comes_back_as_it_was_kept(tmp_path):
     "experiment", sorted(p.parent.name for p in EXPERIMENTS.glob("*/records.parquet"))
 )
 def test_every_record_is_a_run_of_its_grid_under_its_label(experiment):
-    grid = expand_labelled(read_yaml(EXPERIMENTS / experiment / "grid.yaml"))
+    grid = runs_of_experiment(EXPERIMENTS / experiment)
     # also where a default has changed since: then the grid must say what it was
     known = {(run.label, _key(run.spec)) for run in grid}
     records = read_records(EXPERIMENTS / experiment)

@@ -18,17 +18,15 @@ def keep(runs: Path, experiment: Path) -> None:
     runs
         The folder that holds run directories (--out of the sweep).
     experiment
-        The folder of the experiment. Its grid.yaml says which runs belong to it and their labels.
+        The folder of the experiment. Its grid.yaml (and others.yaml, where it has one) says which
+        runs belong to it, and their labels.
     """
-    from shasam.documents import read_yaml
     from shasam.output.terminal import say
-    from shasam.pipeline.grid import expand_labelled
+    from shasam.pipeline.grid import runs_of_experiment
     from shasam.runs.directory import RunDirectory
     from shasam.runs.records import keep as add
 
-    labels = {
-        run.spec.name: run.label for run in expand_labelled(read_yaml(experiment / "grid.yaml"))
-    }
+    labels = {run.spec.name: run.label for run in runs_of_experiment(experiment)}
     # by what a run was asked to do, not by its folder: a field that was added since renames runs
     found = [run for run in sorted(runs.iterdir()) if (run / "DONE").is_file()]
     asked = {run: labels.get(RunDirectory(run).spec().name) for run in found}

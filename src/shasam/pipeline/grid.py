@@ -21,8 +21,10 @@ import itertools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+from shasam.documents import read_yaml
 from shasam.errors import SpecError
 from shasam.registry import did_you_mean, lookup, names
 from shasam.spec import RunSpec, resolve
@@ -80,6 +82,13 @@ def expand_labelled(body: Mapping[str, Any]) -> list[GridRun]:
     if errors:
         raise SpecError("the grid has errors:\n" + "\n".join(dict.fromkeys(errors)))
     return list(found.values())
+
+
+def runs_of_experiment(experiment: Path) -> list[GridRun]:
+    """The runs of ``grid.yaml`` of an experiment, and of ``others.yaml`` where it has one."""
+    runs = expand_labelled(read_yaml(experiment / "grid.yaml"))
+    others = experiment / "others.yaml"
+    return runs + (expand_labelled(read_yaml(others)) if others.is_file() else [])
 
 
 def _check_shape(body: Mapping[str, Any]) -> None:
