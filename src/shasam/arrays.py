@@ -1,4 +1,4 @@
-"""Arrays from .npy and .npz files of strangers: the shape is judged before memory is taken.
+"""Arrays from untrusted .npy and .npz files: the shape is checked before memory is allocated.
 
 A .npz is a zip archive and the only archive that the package reads. Its members are read in memory
 by name and never unpacked to the disk, so their names lead nowhere. Arrays of a .npy, and those of

@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
-from cyclopts import App, CycloptsError
+from cyclopts import App, CycloptsError, Group
 from pydantic import ValidationError
 
 import shasam
@@ -38,29 +38,18 @@ from shasam.errors import ShasamError, ShasamWarning
 HELP = """Train classifiers that treat the groups of a sensitive attribute more alike, and audit the
 predictions of any model.
 
-`shasam train` trains on drawn faces, `shasam audit FILE` audits a table of predictions, and
-`shasam COMMAND --help` explains a command.
+Try `shasam train`, which needs no data: it trains on drawn faces. `shasam audit FILE` needs a table
+of predictions and nothing else. `shasam COMMAND --help` explains a command.
 """
-# in the order of the work
-COMMANDS: tuple[Any, ...] = (
-    data,
-    embed,
-    train,
-    evaluate,
-    predict,
-    export,
-    compare,
-    reproduce,
-    sweep,
-    methods,
-    mine,
-    select,
-    audit,
-    report,
-    records,
-    replay,
-    doctor,
-)
+# headings of `shasam --help` with their commands, in the order of the work
+COMMANDS: dict[str, tuple[Any, ...]] = {
+    "Prepare data": (data, embed),
+    "Train and use a model": (methods, train, evaluate, predict, export),
+    "Audit and report": (audit, report),
+    "Run experiments": (compare, sweep, records, replay, reproduce),
+    "Select and mine": (select, mine),
+    "Check the installation": (doctor,),
+}
 
 
 def _wrong_flags(error: CycloptsError) -> list[str]:
@@ -84,14 +73,17 @@ app = App(
     name="shasam",
     version=shasam.__version__,
     help=HELP,
+    group_commands=Group("Help", sort_key=len(COMMANDS)),
     suppress_keyboard_interrupt=False,  # main gives SIGTERM its own exit code
 )
-for _place, _command in enumerate(COMMANDS):
-    if isinstance(_command, App):
-        _command.sort_key = _place
-        app.command(_command)
-    else:
-        app.command(_command, sort_key=_place)
+for _number, (_heading, _commands) in enumerate(COMMANDS.items()):
+    _group = Group(_heading, sort_key=_number)
+    for _place, _command in enumerate(_commands):
+        if isinstance(_command, App):
+            _command.sort_key, _command.group = _place, (_group,)
+            app.command(_command)
+        else:
+            app.command(_command, sort_key=_place, group=_group)
 
 
 def main(words: Sequence[str] | None = None) -> None:

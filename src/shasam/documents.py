@@ -1,4 +1,4 @@
-"""YAML and JSON of strangers: plain values, bounded before they are built.
+"""YAML and JSON from untrusted files: plain values only, their size checked before they are built.
 
 A few hundred bytes of YAML can stand for gigabytes (``b: [*a, *a, *a]``, again and again), and a
 few megabytes of JSON for millions of objects. Aliases are therefore refused, and depth and the

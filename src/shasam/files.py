@@ -1,4 +1,4 @@
-"""Files that may lie among a stranger's: whole writes, no links followed, regular files only.
+"""Reading and writing files in untrusted folders: atomic writes, no links, regular files only.
 
 A run folder or a data set can come from somebody else. ``log.jsonl`` may be a link to a file of
 yours, ``checkpoints/`` a link to another folder, an image a pipe that never ends. Everything the

@@ -1,4 +1,4 @@
-"""Parquet tables of strangers: how much memory their rows take is known before they are built.
+"""Parquet tables from untrusted files: their size in memory is checked before they are read.
 
 A file stores a repeated value once. A few kilobytes can therefore stand for gigabytes, such as one
 long text in a million rows. The number of rows is in the file's footer and is checked first.

@@ -46,27 +46,27 @@ def audit(
     Parameters
     ----------
     files
-        One table for each model; several are put side by side. A table is a file, a folder or
-        quoted pattern of Parquet files ("parts/*.parquet"), or "-" for standard input.
+        One table for each model; several are compared. A table is a file, a folder or quoted
+        pattern of Parquet files ("parts/*.parquet"), or "-" for standard input.
     label
         Column of the true class (default: target, label or y_true).
     prediction
         Column of the predicted class (default: prediction, predicted or y_pred).
     score
-        Column of a probability: of the positive class, or repeated, one for each class.
+        Column with the probability of the positive class; repeat it for one column per class.
     sensitive
-        Column of a sensitive attribute; repeat it for several and their intersection.
+        Column with a sensitive attribute; repeat it for several and their intersection.
     threshold
-        Decide for the positive class where its score is at least this.
+        Score from which the positive class is predicted.
     positive
         The favourable class (default: the last of two, sorted).
     classes
-        All classes, where a file does not hold every one.
+        Names of all classes, if a file does not contain every one.
     missing
         Rows without a label, prediction or group: an error, left out, or (for a sensitive
         attribute) a group of their own.
     counts
-        Each line stands for as many rows as its column n says; a query makes such a table.
+        The table is aggregated: column n says how many rows each line stands for.
     json
         Write all numbers to this file.
     html
@@ -81,15 +81,15 @@ def audit(
     summary
         Add a Markdown summary to this file, such as "$GITHUB_STEP_SUMMARY".
     strata
-        What a resampled test set keeps: the size of every cell, of every group, or none.
+        What resampling keeps fixed: the size of every cell, of every group, or neither.
     min_group
         Groups with fewer rows are shown, but not compared with others.
     draws
-        Bootstrap draws.
+        Number of bootstrap draws.
     seed
         Seed of the bootstrap.
     level
-        Level of the intervals.
+        Confidence level of the intervals.
     """
     from shasam.files import check_writable
     from shasam.output.terminal import Screen, complain, say

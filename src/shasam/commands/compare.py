@@ -42,34 +42,34 @@ def compare(
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto",
     reproducible: Annotated[bool, Parameter(negative=())] = False,
 ) -> None:
-    """Train several methods on the same splits, side by side.
+    """Train several methods on the same splits and compare them.
 
-    Runs that are done are not trained again.
+    Runs that are already finished are not trained again.
 
     Parameters
     ----------
     methods
-        Names with commas between them, or all. A name may carry its encoder: ce@vit.
+        Comma-separated names of methods, or all. ce@vit is ce with the encoder vit.
     profile
-        Starting point of every run.
+        Named set of defaults for every run.
     seeds
-        Each method is trained with the seeds 0, 1, ...; the split follows the seed.
+        Number of seeds (0, 1, ...) of each method; each seed also has its own split.
     out
-        The folder that holds run directories.
+        Folder in which run directories are made.
     page
-        Where the comparison page is written; the figures go beside it as SVG.
+        File of the comparison page; the figures are written beside it as SVG.
     baseline
         The method that others are compared with; cross-entropy without it, or the first.
     thumbnails
         Keep and show pictures of mined images; --no-thumbnails leaves them out.
     jobs
-        Runs at the same time.
+        Number of runs at the same time.
     threads
-        Processor threads of each run; by default the cores are shared out.
+        Threads of each run; by default the cores are divided among the jobs.
     device
-        Where to compute.
+        Device to compute on.
     reproducible
-        AVX2 and one thread in each run: equal bits on every x86-64 processor, but slower.
+        Use AVX2 and one thread in each run: the same bits on every x86-64 processor, but slower.
     """
     from shasam.files import check_writable
     from shasam.output.terminal import Screen

@@ -82,7 +82,7 @@ def describe(
     save: Annotated[Path | None, Parameter(help="Write the manifest here (Parquet).")] = None,
     show: Annotated[int, Parameter(help="Names per list.")] = 10,
 ) -> None:
-    """Cells of target x sensitive x split, imbalance, correlations, what was left out and why."""
+    """Count the images of every class, group and split; show imbalance and exclusions."""
     from shasam.data.survey import reasons
     from shasam.data.vectors import VectorStore
     from shasam.files import check_writable
@@ -118,7 +118,7 @@ def describe(
 
 @app.command
 def prepare(data: DataFlags = NO_DATA) -> None:
-    """Pack the images at the chosen size; stopped work goes on where it was."""
+    """Decode and pack the images at the chosen size; a stopped command continues where it was."""
     from shasam.data import make_source
 
     console = _console()
@@ -144,7 +144,7 @@ def sheet(
     out: Annotated[Path, Parameter(help="The picture to write (PNG).")] = Path("sheet.png"),
     of: Annotated[Literal["train", "val", "test"], Parameter(help="The split.")] = "train",
 ) -> None:
-    """A contact sheet: pictures of every cell of a split."""
+    """Draw a contact sheet with example images of every class and group."""
     from shasam.files import check_writable
 
     check_writable(out)
@@ -219,7 +219,7 @@ def _listed(console: Screen, title: str, items: list[tuple[str, str]], show: int
 
 
 def _columns(console: Screen, store: VectorStore) -> None:
-    """The shape of the vectors, and columns that tell nothing because they never change."""
+    """The shape of the vectors, and columns that are constant."""
     kind = store.features.dtype
     said = "" if kind == "float32" else ", read as float32"
     console.print(f"vectors of {store.size:,} numbers, {kind}{said}, in {store.path.name}")

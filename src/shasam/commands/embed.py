@@ -33,9 +33,9 @@ def embed(
     batch
         Images that are computed together: 16 on a CPU, whose cache they fit in, else 256.
     device
-        Where to compute.
+        Device to compute on.
     quiet
-        No progress.
+        Print no progress.
     """
     from shasam.output.progress import shown_progress
     from shasam.output.terminal import say

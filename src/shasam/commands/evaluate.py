@@ -18,27 +18,27 @@ def evaluate(
     report: bool = True,
     store: Path | None = None,
 ) -> None:
-    """Evaluate a trained run once more, on its own data.
+    """Evaluate a trained run again.
 
-    The validation and the test split are predicted again; metrics and page are written anew.
-    The log of the run records that the test split was opened once more.
+    The validation and test splits are predicted again; predictions, metrics and page are
+    replaced. The log of the run records that the test split was opened again.
 
     Parameters
     ----------
     run
         The run directory of a trained model.
     root
-        The folder of the images, where it has moved.
+        Folder of the images, if it has moved since training.
     csv
         The table of a run on your own images, where it has moved; its content must be the same.
     device
-        Where to compute.
+        Device to compute on.
     reproducible
-        AVX2 and one thread: equal bits on every x86-64 processor, but slower.
+        Use AVX2 and one thread: the same bits on every x86-64 processor, but slower.
     report
-        Write report.html too.
+        Also write report.html.
     store
-        Folder of the packed stores; $SHASAM_CACHE or the user's cache without it.
+        Folder of the packed stores; by default $SHASAM_CACHE or the user's cache.
     """
     if reproducible:
         from shasam.runs.reproducible import REPRODUCIBLE, restart_with

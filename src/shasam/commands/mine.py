@@ -27,7 +27,9 @@ def mine(
     scene: SceneName | None = None,
     profile: bool = False,
 ) -> None:
-    """Pick anchors, hard positives and hard negatives.
+    """Mine anchors, hard positives and hard negatives.
+
+    They are picked from embeddings and labels of your own.
 
     Parameters
     ----------
@@ -39,18 +41,18 @@ def mine(
     target, sensitive
         Names of the label columns.
     k
-        How many anchors, positives and negatives each.
+        Number of anchors, of positives and of negatives in a triplet.
     triplets
-        How many triplets; 0 is one for each (target, group) pair.
+        Number of triplets; 0 means one for each (target, group) pair.
     miner
         shasam (LogDet, FLCG, FLQMI), shasam-ld (LogDet, LogDetCG, LogDetMI), random, or the
         registered name of your own.
     out
-        Where to write: a CSV of picks, or for scenes a folder of pictures (SVG).
+        CSV file of the picks to write, or with --scene a folder for the figures (SVG).
     scene
         Draw one of the paper's two-cluster scenes, or all, instead of mining embeddings.
     profile
-        Also say how long mining took per triplet.
+        Also print the time per triplet.
     """
     if scene is not None:
         draw_scenes(out or Path("scenes"), scene, k=10 if k == 16 else k, seed=seed)

@@ -26,7 +26,7 @@ def predict(
     jobs: int | None = None,
     device: Literal["cpu", "cuda", "mps"] = "cpu",
 ) -> None:
-    """Predict the images of a folder or a list, or vectors in a file, with a trained model.
+    """Predict images or vectors with a trained model.
 
     The CSV file has a row for each image or vector, with the probabilities of all classes. Rows are
     written as they are predicted, so that any number of images can be predicted.
@@ -53,7 +53,7 @@ def predict(
     jobs
         Threads that read and decode images; else one for each core.
     device
-        Where to compute.
+        Device to compute on.
     """
     import time
 

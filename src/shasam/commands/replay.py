@@ -19,7 +19,7 @@ def replay(
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto",
     quiet: Annotated[bool, Parameter(name=["--quiet", "-q"], negative=())] = False,
 ) -> None:
-    """Train a record again in a scratch folder, and say what differs.
+    """Train a recorded run again and report what differs.
 
     The exit code is 0 where every score, decision and metric is the same, and 1 where not.
 
@@ -28,17 +28,17 @@ def replay(
     record
         A run directory, or a run of an experiment: experiments/faces/ce-0123456789ab.
     root
-        The folder of the images, where it has moved.
+        Folder of the images, if it has moved since training.
     out
         Keep the new run in this folder; otherwise it is deleted.
     reproducible
-        AVX2 and one thread, whatever the record was computed with.
+        Use AVX2 and one thread, whatever the record was computed with.
     threads
-        Processor threads; by default those of the record, where it tells them.
+        Number of threads; by default that of the record, if it was recorded.
     device
-        Where to compute.
+        Device to compute on.
     quiet
-        No progress, only the result.
+        Print only the result, no progress.
     """
     import sys
     import tempfile

@@ -20,20 +20,21 @@ def report(
     thumbnails: bool = True,
     card: bool = True,
 ) -> None:
-    """Rebuild the page of a run, or compare runs.
+    """Write the page of a run again, or compare several runs.
 
-    Works from the files of the runs alone and needs no torch.
+    It reads only the files of the runs and needs no torch.
 
     Parameters
     ----------
     runs
-        Run directories; a folder of runs stands for all that are in it.
+        Run directories, or folders that contain run directories.
     out
-        Where to write; else report.html in the run, comparison.html here, tables to the screen.
+        File to write; by default report.html in the run, comparison.html for several runs; tables
+        are printed.
     format
         A page, or a table for a paper.
     metric
-        Metrics of the table, repeated.
+        Metric of the table; repeat it for several.
     figures
         Write the figures as SVG files into this folder.
     baseline
@@ -41,7 +42,7 @@ def report(
     thumbnails
         Show pictures of mined images; --no-thumbnails leaves them out of the page.
     card
-        Also write MODEL_CARD.md into each run when its page is rebuilt.
+        Also write MODEL_CARD.md into the run.
     """
     from shasam.files import check_writable, write_atomic
     from shasam.output.terminal import emit, say

@@ -61,7 +61,7 @@ def reproduce(
     profile
         Starting point of every run: paper for its settings, cpu for minutes a run.
     out
-        The folder that holds run directories.
+        Folder in which run directories are made.
     to
         Where the artefact is written: Markdown, LaTeX, CSV, SVG and, with the extra png, PNG.
     from_records
@@ -69,13 +69,13 @@ def reproduce(
     keep
         Add the records of finished runs to this experiment.
     jobs
-        Runs at the same time.
+        Number of runs at the same time.
     threads
-        Processor threads of each run; by default the cores are shared out.
+        Threads of each run; by default the cores are divided among the jobs.
     device
-        Where to compute.
+        Device to compute on.
     reproducible
-        AVX2 and one thread in each run: equal bits on every x86-64 processor, but slower.
+        Use AVX2 and one thread in each run: the same bits on every x86-64 processor, but slower.
     dry
         Write the artefact from what is done already and list what is missing; run nothing.
     show

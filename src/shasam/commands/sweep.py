@@ -18,26 +18,26 @@ def sweep(
     reproducible: Annotated[bool, Parameter(negative=())] = False,
     dry: Annotated[bool, Parameter(negative=())] = False,
 ) -> None:
-    """Carry out many runs from one YAML file.
+    """Train every run of a grid that is declared in a YAML file.
 
-    Runs that are done are skipped; unfinished ones go on where they stopped.
+    Finished runs are skipped; unfinished ones continue from their checkpoint.
 
     Parameters
     ----------
     grid
         A YAML file with base, grid (dotted key: list of values) and runs (list of specifications).
     out
-        The folder that holds run directories.
+        Folder in which run directories are made.
     jobs
-        Runs at the same time.
+        Number of runs at the same time.
     threads
-        Processor threads of each run; by default the cores are shared out.
+        Threads of each run; by default the cores are divided among the jobs.
     device
-        Where to compute.
+        Device to compute on.
     reproducible
-        AVX2 and one thread in each run: equal bits on every x86-64 processor, but slower.
+        Use AVX2 and one thread in each run: the same bits on every x86-64 processor, but slower.
     dry
-        List the runs and stop.
+        List the runs and exit.
     """
     from shasam.documents import read_yaml
     from shasam.output.terminal import complain, say

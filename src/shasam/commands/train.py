@@ -50,50 +50,50 @@ def train(
     quiet: Annotated[bool, Parameter(name=["--quiet", "-q"], negative=())] = False,
     color: bool = True,
 ) -> None:
-    """Train one method, test it and write a page about it.
+    """Train a method, evaluate it and write its page.
 
-    With no arguments: SHaSaM on the embedded faces, in minutes on two cores.
+    Without arguments it trains SHaSaM on drawn faces, which takes minutes on two cores.
 
     Parameters
     ----------
     method
-        What to train; `shasam methods` lists them.
+        The method to train; `shasam methods` lists them.
     seed
-        Decides the start weights, the batches and the views.
+        Seed of the initial weights, the batches and the augmented views.
     profile
-        Starting point: paper, cpu, quick or smoke. Without --config and --profile it is cpu.
+        Named set of defaults: paper, cpu, quick or smoke. Without --config and --profile, cpu.
     config
-        A YAML specification; flags and --set lie on top of it.
+        YAML file with a specification; flags and --set override it.
     out
-        The folder that holds run directories.
+        Folder in which run directories are made.
     resume
-        Go on from the last checkpoint of this specification, if there is one.
+        Continue from the last checkpoint of this specification, if there is one.
     print_config
-        Show the resolved specification and stop.
+        Print the resolved specification and exit.
     device
-        Where to compute.
+        Device to compute on.
     strategy
         auto (one process, or DDP where there are several devices) or ddp.
     threads
         Processor threads; without it as many as there are free cores, and the number with which a
         resumed run was begun. Another number can change decisions.
     rank_timeout
-        Seconds that a process waits for another one of the run before it gives up.
+        Seconds that one process of a run waits for another before it gives up.
     on_collapse
-        What to do when all embeddings become equal.
+        What to do when the embeddings collapse (become nearly equal): warn, or stop the run.
     reproducible
-        AVX2 and one thread: equal bits on every x86-64 processor, but slower.
+        Use AVX2 and one thread: the same bits on every x86-64 processor, but slower.
     tensorboard
-        Write TensorBoard files too.
+        Also write TensorBoard files.
     report
         Write report.html at the end.
     thumbnails
         Keep small pictures of mined images, for the page; --no-thumbnails leaves them out of the
         run.
     quiet
-        No progress, only the result.
+        Print only the result, no progress.
     color
-        Colours on the terminal.
+        Use colours on the terminal.
     """
     if reproducible:
         from shasam.runs.reproducible import REPRODUCIBLE, restart_with

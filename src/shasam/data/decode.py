@@ -1,4 +1,4 @@
-"""Guarded decoding: from the bytes of a stranger's file to a square RGB picture, or a reason.
+"""Guarded decoding: from the bytes of an untrusted file to a square RGB image, or a reason.
 
 JPEG, PNG and WebP only; the size is read and judged before anything is decoded. simplejpeg decodes
 plain JPEG when it is installed and Pillow does the rest, and whenever simplejpeg objects Pillow

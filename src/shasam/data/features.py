@@ -1,4 +1,4 @@
-"""Vectors in the files of strangers: .npy, .npz, .safetensors, Parquet and Arrow.
+"""Vectors from untrusted files: .npy, .npz, .safetensors, Parquet and Arrow.
 
 Nothing is unpickled. The shape is judged before memory is taken, and rows are read from the mapped
 file when they are used, wherever the format allows it: .npy, .npz without compression,

@@ -29,7 +29,7 @@ from shasam.files import check_writable, make_folder, remove_leftovers
 from shasam.memory import readable
 
 _LOG = logging.getLogger("shasam")
-_STALE = 3600  # seconds after which a temporary file belongs to nobody
+_STALE = 3600  # seconds after which a temporary file counts as left behind
 _TASK = 64  # rows that a thread reads at a time
 
 

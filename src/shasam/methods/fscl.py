@@ -1,4 +1,4 @@
-"""FSCL and FSCL+: the negatives share the anchor's group, so the group helps nobody."""
+"""FSCL and FSCL+: negatives share the anchor's group, so the group does not separate them."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ class Metric:
         return not isinstance(self.value, OfScores | OfScoresByGroup)
 
 
-# Which metrics a place has room for, in its order; the full list is ``metrics()``.
+# Which metrics each table or page shows, in its order; the full list is ``metrics()``.
 SHOWN = {
     "run": ("accuracy", "eo_mean", "worst_group_accuracy"),
     "headline": ("accuracy", "eo_mean", "worst_group_accuracy", "demographic_parity"),

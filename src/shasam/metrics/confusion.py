@@ -1,4 +1,4 @@
-"""Error rates by name: false positive rate, selection rate and their kin, group by group.
+"""Error rates by name: false positive rate, selection rate and others, by group.
 
 Each is a share of rows within a group, seen from the positive class: flagged, hired, diagnosed.
 With more than two classes the positive one stands against all others.

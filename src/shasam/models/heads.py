@@ -25,7 +25,7 @@ class ProjectionHead(nn.Module):
         self.out_dim = out
 
     def forward(self, x: Tensor) -> Tensor:
-        """Not normalised to length one; whoever compares cosines does that."""
+        """Not normalised to length one; code that compares cosines does that."""
         return self.bn2(self.fc2(F.relu(self.bn1(self.fc1(x)))))
 
 

@@ -57,7 +57,7 @@ def load_weights(encoder: nn.Module, path: str | Path) -> InitReport:
 
 
 def copy_weights(encoder: nn.Module, given: Mapping[str, Tensor], origin: str) -> InitReport:
-    """Copy tensors into the encoder, matching keys by name; ``origin`` is said in the report."""
+    """Copy tensors into the encoder, matching keys by name; ``origin`` is named in the report."""
     own = encoder.state_dict()
     chosen: dict[str, Tensor] = {}
     wrong: list[str] = []

@@ -83,7 +83,7 @@ def write_report(
         subjects = [subject_of(run, draws, seed) for run in chosen]
     known = {run.path: s for run, s in zip(chosen, subjects, strict=True)}
     settings = settings_of(opened, known, draws=draws, seed=seed, baseline=baseline)
-    if single:  # a plane with one point tells nothing
+    if single:  # a figure with one point is left out
         settings = [s for s in settings if s["published"]]
     budget = Budget(THUMB_BYTES, thumbnails)
     details = [
@@ -209,7 +209,7 @@ def audit_figures(
 def _audit_settings(
     subjects: Sequence[Sequence[Subject]], pairs: Sequence[Pairing]
 ) -> list[dict[str, Any]]:
-    # a plane with one point tells nothing
+    # a figure with one point is left out
     return [] if len(subjects) == 1 else audit_settings(subjects, pairs)
 
 

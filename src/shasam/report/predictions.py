@@ -1,4 +1,4 @@
-"""Predictions of any model from a table: columns to codes, with kind errors."""
+"""Predictions of any model from a table: columns become codes, errors name column and remedy."""
 
 from __future__ import annotations
 

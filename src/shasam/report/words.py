@@ -207,7 +207,7 @@ LEVELLED = (
 
 
 def levelled_down(found: Mapping[str, Comparison]) -> bool:
-    """Whether a smaller gap was bought by those who were served well, to nobody's gain."""
+    """Whether the gap shrank only because the better-served groups lost accuracy."""
     eo, worst, acc = (found.get(k) for k in ("eo_mean", "worst_group_accuracy", "accuracy"))
     if eo is None or worst is None or acc is None or eo.reason or worst.reason:
         return False

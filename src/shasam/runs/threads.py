@@ -1,4 +1,4 @@
-"""How many threads a run computes with, where nobody says: as many as there are free cores.
+"""The default number of threads of a run: as many as there are free cores.
 
 With more threads than free cores, threads wait for each other at the end of every small piece of
 work and a run crawls. The number changes the last bits of a result, so a run is finished with the

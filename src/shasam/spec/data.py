@@ -53,7 +53,7 @@ class DataSpec(BaseModel):
         None, description="Column with train, val or test; 'split' is used when it is there."
     )
     identity_column: str | None = Field(
-        None, description="Column that names the person: nobody will be in two splits."
+        None, description="Column with the person in the image; no person will be in two splits."
     )
     target: str | None = Field(
         None, description="What is predicted: a column or a rule such as 'age<35' or 'race==0'."

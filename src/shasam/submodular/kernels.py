@@ -1,6 +1,6 @@
 """Similarity kernels: cosine, (1 + cos)/2 and rbf, with the memory they need known beforehand.
 
-``cosine`` and ``shifted_cosine`` are inner products of *mapped* features, so that whoever needs no
+``cosine`` and ``shifted_cosine`` are inner products of *mapped* features, so code that needs no
 n×n matrix can work on the features alone: (1 + z·y)/2 = [z, 1]/√2 · [y, 1]/√2.
 """
 

@@ -25,7 +25,7 @@ class Similarities:
     """The blocks of a kernel over n elements that set functions are made of."""
 
     n: int
-    nonnegative: bool | None  # None: nobody has looked yet
+    nonnegative: bool | None  # None: not checked yet
 
     @staticmethod
     def of(kernel: Any) -> Similarities:

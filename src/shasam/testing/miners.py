@@ -1,4 +1,4 @@
-"""``check_miner``: the contract of a miner, for ours and for anybody's own."""
+"""``check_miner``: the contract that every miner has to keep, built-in or your own."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ class CelebA(FileSource):
     """CelebA (Liu et al., ICCV 2015): img_align_celeba/, list_attr_celeba, list_eval_partition.
 
     The lists are read as .txt or .csv. ``identity_CelebA.txt`` is used when it is there, to check
-    that nobody crosses a split. The settings are the paper's eight and FairViT's.
+    that no person is in two splits. The settings are the paper's eight and FairViT's.
     """
 
     summary = "CelebA: 40 attributes, official partition"

@@ -22,7 +22,7 @@ class UTKFace(FileSource):
     """UTKFace (Zhang, Song and Qi, CVPR 2017), aligned and cropped, in any subfolders.
 
     Labels as in FSCL: 1 is male, Caucasian, under 35. A name that lacks a label is left out; a name
-    that has its labels but is otherwise irregular is used and said.
+    that has its labels but is otherwise irregular is used and listed.
     """
 
     summary = "UTKFace: age, gender, race from file names"
