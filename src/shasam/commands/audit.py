@@ -1,4 +1,4 @@
-"""``shasam audit``: how accurate and how unequal the predictions of any model are."""
+"""``shasam audit``: accuracy and fairness of the predictions of any model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``shasam data``: look at data before anything is trained on it."""
+"""``shasam data``: check, describe and pack data before training."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``shasam evaluate``: a trained model on its test split once more."""
+"""``shasam evaluate``: predict and evaluate the splits of a trained run again."""
 
 from __future__ import annotations
 

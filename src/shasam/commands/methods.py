@@ -1,4 +1,4 @@
-"""``shasam methods``: what can be trained."""
+"""``shasam methods``: list the methods and their options."""
 
 from __future__ import annotations
 

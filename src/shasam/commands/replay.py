@@ -1,4 +1,4 @@
-"""``shasam replay``: train a record again and say what differs."""
+"""``shasam replay``: train a recorded run again and report what differs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Soft-edged shapes painted on a stack of pictures at once: what the face renderer draws with."""
+"""Soft-edged shapes, painted on many images at once; the face renderer draws with them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who is target, who is sensitive, how the training split is biased: from a listing to a manifest.
+"""Target, sensitive attribute and splits: from a listing of images to a manifest.
 
 Ranks within a cell come from SHA-256 of (seed, id), so a split does not depend on the order of
 files, the number of workers or a library's random generator.

@@ -1,4 +1,4 @@
-"""What is in a data set: cells, imbalance, how labels hang together, what was left out."""
+"""What is in a data set: cells, imbalance, correlations of labels, and what was left out."""
 
 from __future__ import annotations
 

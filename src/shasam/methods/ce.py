@@ -1,4 +1,4 @@
-"""Cross-entropy, end to end: the classifier that knows nothing of groups."""
+"""Cross-entropy, end to end, without any fairness term."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gradient reversal: an adversary reads the group from the features, the encoder hides it."""
+"""Gradient reversal: features from which an adversary cannot predict the group."""
 
 from __future__ import annotations
 

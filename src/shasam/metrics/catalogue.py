@@ -1,4 +1,4 @@
-"""Every metric, once: its name, words, formula, and when it has no value.
+"""Every metric is declared here once: name, label, meaning, formula, and when it is undefined.
 
 Evaluation, comparisons, tables, pages and documentation read this list. A metric of one's own is
 one more entry, by ``catalogue.register(mine)`` or an entry point of the group ``shasam.metrics``:

@@ -1,4 +1,4 @@
-"""What may be said of a gap: whether it is real, which groups make it, how large it could be."""
+"""Whether a gap is significant, which groups it is between, and how large it could be."""
 
 from __future__ import annotations
 

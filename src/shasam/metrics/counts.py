@@ -1,4 +1,4 @@
-"""Counts per (class, prediction, group): the engine of every metric that needs no scores.
+"""Counts per (class, prediction, group): every metric without scores is computed from them.
 
 Shapes: C classes, P predictions (the same C names), G groups; leading axes are bootstrap draws, so
 that one formula serves a table and 2,000 resampled ones.

@@ -1,4 +1,4 @@
-"""Other test sets that could have come: resampled, drawn around shrunken rates, or permuted.
+"""Simulated test sets: resampled, drawn around shrunken rates, or permuted.
 
 All work on counts, so that a thousand million rows cost no more than a thousand.
 """

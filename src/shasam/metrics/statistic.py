@@ -1,4 +1,4 @@
-"""The kinds of metrics of counts: averages, minima and gaps; a kind knows its interval.
+"""The kinds of metrics of counts: averages, minima and gaps, each with the interval that suits it.
 
 Each has ``value(n_CPG, positive)`` for a table or thousands of resampled ones at once,
 ``estimate(resampling, support)`` and, for two models on the same rows, ``difference_ends``.

@@ -1,4 +1,4 @@
-"""Mining: which images train together. Pools, miners and the embedding bank."""
+"""Mining of triplets: pools of candidates, miners and the embedding bank."""
 
 from shasam.extras import need
 

@@ -1,4 +1,4 @@
-"""What is mined, how hard, from when, and from which embeddings: the options of mining."""
+"""The options of mining: functions, hardness, schedule, and age of the embeddings."""
 
 from __future__ import annotations
 

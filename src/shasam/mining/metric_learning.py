@@ -1,4 +1,4 @@
-"""Triplets as the tuples of indices that pytorch-metric-learning speaks in."""
+"""Triplets as tuples of indices, the form that pytorch-metric-learning uses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The base of all miners: what they are given, and what they must return."""
+"""The base class of all miners."""
 
 from __future__ import annotations
 

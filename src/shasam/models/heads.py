@@ -1,4 +1,4 @@
-"""What stands behind an encoder: projections for comparing, classifiers for deciding."""
+"""Heads on top of an encoder: projections and classifiers."""
 
 from __future__ import annotations
 

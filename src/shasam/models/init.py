@@ -1,4 +1,4 @@
-"""Pretrained weights from a file: safetensors only, with an account of every key."""
+"""Pretrained weights from a file: safetensors only, with a report on every key."""
 
 from __future__ import annotations
 

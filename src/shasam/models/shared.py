@@ -1,4 +1,4 @@
-"""One batch, several processes: each encodes its share of the rows, and all see all of them.
+"""One batch over several processes: each encodes a part of the rows, and all gather the result.
 
 The trainer puts a ``Share`` in force around the steps of a method whose loss compares the rows of
 a batch. Every process then computes that loss on the whole batch, with the gradients of a single

@@ -1,4 +1,4 @@
-"""Characters that steer a reader instead of being read: made visible, so that they only show."""
+"""Control characters in names are made visible, so that they cannot steer a terminal."""
 
 from __future__ import annotations
 

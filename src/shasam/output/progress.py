@@ -1,4 +1,4 @@
-"""A bar for work that takes a while; it appears on a terminal alone, and only after a second."""
+"""A bar for work that takes a while; it appears only on a terminal, and only after a second."""
 
 from __future__ import annotations
 

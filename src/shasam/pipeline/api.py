@@ -1,4 +1,4 @@
-"""Training from Python: what ``shasam train`` does, as one call."""
+"""Training from Python: ``shasam train`` as a function."""
 
 from __future__ import annotations
 

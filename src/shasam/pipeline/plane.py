@@ -1,4 +1,4 @@
-"""Features in the plane, for the picture in the report."""
+"""Features projected to two dimensions, for the figure on the page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Train a record again and say what differs: scores, decisions, metrics, and what could explain it.
+"""Train a recorded run again and report differences of scores, decisions, metrics and machine.
 
 A record is a run directory, or a run of an experiment that was kept with ``shasam records keep``
 (``experiments/faces/ce-0123456789ab``). Torch is imported inside functions: the command chooses

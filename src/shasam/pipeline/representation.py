@@ -1,4 +1,4 @@
-"""Is the representation fair? Frozen features in the hands of somebody who does not mitigate.
+"""Fairness of the representation: heads and probes on frozen features, without mitigation.
 
 The **natural head** is the classifier of the contrastive methods' second stage (one hidden layer of
 256, ten epochs, AdamW 1e-3), trained on the features of the biased training split as it is, without

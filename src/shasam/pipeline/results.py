@@ -1,4 +1,4 @@
-"""What a trained method gives on validation and test: predictions, metrics, probe, picture."""
+"""Results of a trained method on validation and test: predictions, metrics, probes."""
 
 from __future__ import annotations
 

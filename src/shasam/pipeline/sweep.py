@@ -1,4 +1,4 @@
-"""Carry out a grid: each run in its own process, those that are DONE are skipped."""
+"""Train the runs of a grid, each in its own process; finished runs are skipped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a file of predictions to subjects, JSON, and limits that a build may not break."""
+"""Audits: from predictions to subjects, JSON, and limits for continuous integration."""
 
 from __future__ import annotations
 

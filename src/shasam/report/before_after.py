@@ -1,4 +1,4 @@
-"""Two models on the same images, told as before and after: sentences and a picture of the gaps."""
+"""Two models on the same images as before and after: sentences and a figure of the gaps."""
 
 from __future__ import annotations
 

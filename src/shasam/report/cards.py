@@ -1,4 +1,4 @@
-"""``MODEL_CARD.md``: what a model is for, how it does by group, and where it must not be used."""
+"""``MODEL_CARD.md``: intended use, accuracy by group, and limits of a model."""
 
 from __future__ import annotations
 

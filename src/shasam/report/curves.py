@@ -1,4 +1,4 @@
-"""The curves of training that a page shows: loss, validation, and what tells of a collapse."""
+"""The curves of training that a page shows: loss, validation, and signs of a collapse."""
 
 from __future__ import annotations
 

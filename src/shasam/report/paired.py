@@ -1,4 +1,4 @@
-"""Two models on the same rows: matched, compared, and put in a sentence, a table row or JSON."""
+"""Two models on the same rows: matched and compared, as a sentence, a table row or JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Numbers in words: percentages, points, intervals, and the verdict that opens a page."""
+"""Sentences about numbers: percentages, points, intervals, and the verdict of a page."""
 
 from __future__ import annotations
 

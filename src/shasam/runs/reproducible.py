@@ -1,4 +1,4 @@
-"""One documented way of computing that every x86-64 processor since 2013 can repeat bit for bit.
+"""Settings under which every x86-64 processor since 2013 computes the same bits.
 
 Libraries choose kernels by the processor, and kernels round sums differently. ``REPRODUCIBLE``
 holds all of them to AVX2 (numba to its generic processor) and to one thread. The variables are read

@@ -1,4 +1,4 @@
-"""Batches as the data come."""
+"""Batches with the class and group shares of the training split."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Named starting points: everything in them may be overridden.
+"""Profiles: named sets of defaults, all of which can be overridden.
 
 ``where`` holds entries that apply only to runs whose specification has ``key=value``.
 """

@@ -1,4 +1,4 @@
-"""Checks of query and private sets, and of the strengths η and ν that go with them."""
+"""Checks of query and private sets, and of their strengths η and ν."""
 
 from __future__ import annotations
 

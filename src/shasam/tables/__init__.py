@@ -1,4 +1,4 @@
-"""Tables that people bring: CSV, TSV, semicolons, Parquet, Arrow; files, folders, standard input.
+"""Tables of users: CSV, TSV, semicolons, Parquet, Arrow; files, folders, standard input.
 
 ``open_table`` looks at the head of a file alone. ``read`` then reads the columns that are asked for
 and no others, so a hundred spare columns cost nothing, and two spare columns of one name or a

@@ -1,4 +1,4 @@
-"""A bench for methods: a few small images or vectors in memory, batches, and single steps."""
+"""Test bench for methods: a few small images or vectors in memory, batches, and single steps."""
 
 from __future__ import annotations
 

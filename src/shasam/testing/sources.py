@@ -1,4 +1,4 @@
-"""``check_source``: the contract of a data source, for ours and for yours."""
+"""``check_source``: the contract that every data source has to keep."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which parameters move in a stage, and which modules are in training mode."""
+"""Which parameters are trained in a stage, and which modules are in training mode."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a method and its images are laid out for computing, in one place.
+"""Device and memory format of a method and its images, decided in one place.
 
 Convolutions of the two memory formats are different kernels, whose sums are rounded differently on
 some processors. So training, ``evaluate``, ``predict`` and ``load`` all prepare methods and images

@@ -1,4 +1,4 @@
-"""What a person sees while a model trains: a bar, or plain lines, or nothing."""
+"""Progress of training on the terminal: a bar, plain lines, or nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where and how a run is carried out: nothing here changes what is learnt."""
+"""Device, processes and verbosity of a run; nothing here changes what is learnt."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where training stands."""
+"""The progress of a run: everything of it that a checkpoint keeps as JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The trainer: stages of steps, on Fabric, with nothing random that is not keyed.
+"""The trainer: stages of steps, on Fabric, with keyed random numbers only.
 
 Every random number is a function of (seed, stage, step, row), and what cannot be computed anew is
 in the checkpoint. A run that is cut anywhere and resumed ends, on a CPU, with the same bits.

@@ -1,4 +1,4 @@
-"""What a batch shows of its rows: augmented images, or views of vectors."""
+"""The views of a batch: augmented images, or views of vectors."""
 
 from __future__ import annotations
 

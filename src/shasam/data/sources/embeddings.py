@@ -1,4 +1,4 @@
-"""``embeddings``: vectors of a foundation model, or of anything, with a table of labels."""
+"""``embeddings``: vectors that were computed beforehand, with a table of labels."""
 
 from __future__ import annotations
 

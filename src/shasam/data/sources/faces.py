@@ -1,4 +1,4 @@
-"""``faces``: the embedded default, drawn with the bias that is asked for."""
+"""``faces``: drawn faces with a chosen bias; the default data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``table``: a CSV or Parquet with a path column and any attributes; everybody's own data."""
+"""``table``: your own images, listed in a CSV or Parquet file with a path column and attributes."""
 
 from __future__ import annotations
 
