@@ -85,7 +85,7 @@ def planned(experiment: Path) -> str:
     for family, plan in read_yaml(plans).items():
         tested, beside = [], []
         for entry in plan:
-            on, off = entry["on"], entry["off"]
+            on, off = entry["row"], entry["against"]
             if not {side.partition(":")[0] for side in (on, off)} <= rows.keys():
                 continue
             for metric in (*entry["test"], *entry.get("beside", ())):

@@ -21,18 +21,18 @@ def keep(runs: Path, experiment: Path) -> None:
         The folder of the experiment. Its grid.yaml (and others.yaml, where it has one) says which
         runs belong to it, and their labels.
     """
+    from shasam.documents import read_yaml
     from shasam.output.terminal import say
-    from shasam.pipeline.grid import runs_of_experiment
-    from shasam.runs.directory import RunDirectory
+    from shasam.pipeline.grid import label_of, runs_of_experiment
     from shasam.runs.records import keep as add
 
-    labels = {run.spec.name: run.label for run in runs_of_experiment(experiment)}
+    grid = runs_of_experiment(experiment)
     # by what a run was asked to do, not by its folder: a field that was added since renames runs
     found = [run for run in sorted(runs.iterdir()) if (run / "DONE").is_file()]
-    asked = {run: labels.get(RunDirectory(run).spec().name) for run in found}
+    asked = {run: label_of(read_yaml(run / "spec.yaml", within=run), grid) for run in found}
     known = {run.name: label for run, label in asked.items() if label is not None}
     count = add([runs / name for name in known], experiment, known)
-    say(f"{count} runs kept in {experiment}; {len(labels) - count} runs of its grid are not done")
+    say(f"{count} runs kept in {experiment}; {len(grid) - count} runs of its grid are not done")
 
 
 @app.command

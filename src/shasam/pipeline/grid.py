@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ from typing import Any
 from shasam.documents import read_yaml
 from shasam.errors import SpecError
 from shasam.registry import did_you_mean, lookup, names
-from shasam.spec import RunSpec, resolve
+from shasam.spec import RunSpec, resolve, stored_spec
 from shasam.spec.layers import full_keys, lay
 from shasam.spec.run import with_encoder
 
@@ -89,6 +89,32 @@ def runs_of_experiment(experiment: Path) -> list[GridRun]:
     runs = expand_labelled(read_yaml(experiment / "grid.yaml"))
     others = experiment / "others.yaml"
     return runs + (expand_labelled(read_yaml(others)) if others.is_file() else [])
+
+
+def label_of(body: Mapping[str, Any], runs: Sequence[GridRun]) -> str | None:
+    """The label of a stored specification: that of the run which asks the same in all its keys.
+
+    A key that a later release has added is not compared, nor where images and stores were.
+    """
+    known = set(_flat(body))
+    known |= {key.replace("model.", "model.options.", 1) for key in known}  # before 0.2
+    own = {k: v for k, v in _flat(stored_spec(body).as_dict()).items() if k in known}
+    for run in runs:
+        asked = _flat(run.spec.as_dict())
+        if all(asked.get(k) == v for k, v in own.items() if k not in ("data.root", "data.store")):
+            return run.label
+    return None
+
+
+def _flat(body: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Dotted keys and values."""
+    found: dict[str, Any] = {}
+    for key, value in body.items():
+        if isinstance(value, Mapping):
+            found.update(_flat(value, f"{prefix}{key}."))
+        else:
+            found[f"{prefix}{key}"] = value
+    return found
 
 
 def _check_shape(body: Mapping[str, Any]) -> None:
