@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from shasam.errors import InputError
-from shasam.submodular import clamped_loops
+from shasam.submodular import clamped_loops, threads
 from shasam.submodular.rows import Rows
 from shasam.submodular.set_function import SetFunction, SimilarityFunction
 from shasam.submodular.similarities import Gram, Similarities
@@ -81,13 +81,21 @@ class ClampedFacilityLocation(SimilarityFunction):
         cap_R = None if self.hi_R is None else torch.maximum(self.hi_R.detach(), state)
         if self.device.type == "cpu" and self.rows.is_made(len(candidates)):
             return _compiled_gains(self._array(), state, cap_R, self._bonus(), candidates.numpy())
-        gains_C = torch.zeros(len(candidates), dtype=self.sum_dtype, device=self.device)
-        for part in torch.arange(len(candidates), device=self.device).split(_TOGETHER):
-            for piece, block in self.rows.blocks(candidates[part]):
-                cap = None if cap_R is None else cap_R[piece]
-                gains_C[part] += self._block_gains(block.detach(), state[piece], cap)
+        parts = list(candidates.split(_TOGETHER))
+        many = self.device.type == "cpu" and len(parts) > 1
+        gather = threads.each if many else map  # whole parts side by side, one thread each
+        told = list(gather(lambda part: self._gains_anew(part, state, cap_R), parts))
+        gains_C = torch.cat([*told, torch.zeros(0, dtype=self.sum_dtype, device=self.device)])
         if self.bonus_N is not None:
             gains_C = gains_C + self.bonus_N.detach()[candidates].to(gains_C.dtype)
+        return gains_C
+
+    def _gains_anew(self, index: Tensor, state: Tensor, cap_R: Tensor | None) -> Tensor:
+        """Gains of some elements without the bonus; their similarities are not kept."""
+        gains_C = torch.zeros(len(index), dtype=self.sum_dtype, device=self.device)
+        for piece, block in self.rows.blocks(index):
+            cap = None if cap_R is None else cap_R[piece]
+            gains_C += self._block_gains(block.detach(), state[piece], cap)
         return gains_C
 
     def _block_gains(self, block_CR: Tensor, state: Tensor, cap_R: Tensor | None) -> Tensor:
