@@ -41,7 +41,7 @@ def reproduce(
     Parameters
     ----------
     artefact
-        table1, table2, utkface, table3, scenes, convergence, cost, fairvit, utkface-vit,
+        table1, table2, utkface, table3, scenes, convergence, budget, cost, fairvit, utkface-vit,
         utkface-age, std; or a YAML file of your own, such as a changed copy of one (see --show).
     celeba
         Folder of CelebA: img_align_celeba, list_attr_celeba.txt, list_eval_partition.txt.

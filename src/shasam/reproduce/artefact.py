@@ -34,7 +34,7 @@ Kind = Literal["table", "objectives", "cost", "scenes"]
 _FOLDER = files("shasam.reproduce").joinpath("artefacts")
 # in the order of the paper
 NAMES = (
-    "table1", "table2", "utkface", "table3", "scenes", "convergence", "cost", "fairvit",
+    "table1", "table2", "utkface", "table3", "scenes", "convergence", "budget", "cost", "fairvit",
     "utkface-vit", "utkface-age", "std",
 )  # fmt: skip
 
