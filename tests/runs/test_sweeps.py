@@ -113,7 +113,7 @@ with open(run / "worked", "a") as file:
 
 
 def test_two_sweeps_in_one_folder_share_the_runs(tmp_path, monkeypatch):
-    def start(spec, run, device, environment):
+    def start(spec, run, device, environment, thumbnails):
         with open(run.file("output.txt"), "wb") as output:
             command = [sys.executable, "-c", CHILD, str(run.path), device]
             return subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
