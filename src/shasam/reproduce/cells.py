@@ -118,7 +118,7 @@ def cells(
             if place.features is None:
                 raise SpecError(f"row {row} of {artefact.name}: {error}") from error
             out = [cell for cell in out if cell.row != row]
-            refused[row] = str(error)
+            refused[row] = str(error).splitlines()[-1].strip()  # below the heading of the errors
     if not out and refused:
         raise SpecError(next(iter(refused.values())))
     return out, refused

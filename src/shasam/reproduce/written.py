@@ -90,7 +90,7 @@ def notes(filled: Filled) -> list[str]:
             "Mean ± standard deviation over seeds, per cent and points; the paper prints no "
             "numbers for this."
         )
-    out += [f"{row} was not run: {reason}." for row, reason in filled.refused.items()]
+    out += [f"{row} was not run: {reason.rstrip('.')}." for row, reason in filled.refused.items()]
     return [*out, *reached(filled)]
 
 
