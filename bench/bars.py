@@ -95,5 +95,5 @@ def _memory_bars(found: dict[str, Any]) -> list[Bar]:
 
 def table(found: dict[str, Any]) -> list[str]:
     """Every goal with hold or miss, as a Markdown table."""
-    lines = ["| goal | measured | bar | |", "|---|---|---|---|"]
+    lines = ["| what | measured | goal | |", "|---|---|---|---|"]
     return lines + [bar.row() for bar in bars(found)]

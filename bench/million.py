@@ -124,7 +124,7 @@ def table(found: dict[str, dict[str, dict[str, Any]]]) -> list[str]:
 
 def goals(found: dict[str, dict[str, dict[str, Any]]]) -> list[str]:
     """Whether what `shasam select` takes by itself is within time and memory, and near the best."""
-    lines = ["| goal | measured | bar | |", "|---|---|---|---|"]
+    lines = ["| what | measured | goal | |", "|---|---|---|---|"]
     for kind, told in found.items():
         row = told.get("sample of 8,192 rows, stochastic") or {}
         best = max((other["value"] for other in told.values() if other), default=0.0)

@@ -210,20 +210,26 @@ def page(found: dict[str, Any], command: str) -> str:
 
     parts = [
         "# Benchmarks",
-        "`make bench` runs this, `python -m bench.training` (docs/training.md) and `python -m "
-        "bench.data` (docs/data.md); it takes about 40 minutes, most of them in submodlib's "
-        "construction at n = 10,000 (19 GB). `--quick` stops at n = 4,000.",
-        f"Made by `{command}` on {machine()}, one thread, random 128-dimensional float32 "
-        "embeddings, 16 queries or private elements. A ratio is the peer's time over ours, the "
-        "median over runs that take turns in one process; above 1 we are faster. *From "
-        "embeddings* is what a user of submodlib waits for who gives it the embeddings and a "
-        "metric; *given our kernel* spares it that: our code builds the similarity kernel, and "
-        "submodlib only takes it over (that kernel is also what picks and select-only times are "
-        "compared on). Peak memory is the growth of the resident set from embeddings to picks at "
-        "k = 16, submodlib's with our kernel.",
+        "How fast is submodular selection here, compared with submodlib and apricot and with the "
+        "limits of the hardware?",
+        "`make bench` runs this benchmark, `python -m bench.training` (results in "
+        "docs/training.md) and `python -m bench.data` (docs/data.md). It takes about 40 minutes, "
+        "most of them in submodlib's construction at n = 10,000 (19 GB). `--quick` stops at "
+        "n = 4,000. A case of submodlib that would not fit in the free memory is skipped and "
+        "named.",
+        f"The tables below were made by `{command}` on {machine()} with one thread. Embeddings are "
+        "random, 128-dimensional, float32; there are 16 queries or private elements.",
+        "- A *ratio* is the other library's time divided by ours: above 1, we are faster. It is "
+        "the median over runs that alternate in one process.\n"
+        "- *select*: both libraries start from the same similarity kernel.\n"
+        "- *from embeddings*: both start from the embeddings, as a user would.\n"
+        "- *given our kernel*: from the embeddings too, but submodlib gets the kernel that our "
+        "code built.\n"
+        "- *peak*: growth of the resident set from embeddings to picks at k = 16; submodlib's "
+        "with our kernel.",
         "\n".join(times_table(found)),
-        "## apricot\n\napricot compiles anew on each `fit`; that is part of what its users wait "
-        "for. One run each.",
+        "## apricot\n\napricot compiles again in each `fit`. That time is included, because its "
+        "users wait for it. One run each.",
         "\n".join(apricot_table(found)),
         "## Limits of the machine",
         "\n".join(limits_table(found)),
@@ -231,9 +237,9 @@ def page(found: dict[str, Any], command: str) -> str:
         "\n".join(exponents_table(found)),
         "## Without an n×n matrix",
         "\n".join(large_table(found)),
-        "## Threads\n\nRuns take turns. The share is the larger part of the processor time that "
-        "one of the two threads used: with 0.5 and processor times alike, two idle cores are twice "
-        "as fast; on a busy machine the clock says less.",
+        "## Threads\n\nRuns alternate. The share is the part of the processor time that the "
+        "busier of the two threads used. With a share of 0.5 and equal processor times, two idle "
+        "cores are twice as fast. On a busy machine, time on the clock is not comparable.",
         "\n".join(threads_table(found)),
         "## Goals",
         "\n".join(bars.table(found)),
