@@ -73,13 +73,14 @@ def test_query_and_private_sets_costs_and_ids(folder: Path) -> None:
 @pytest.mark.parametrize(
     "words",
     [
+        ["--memory", "0.0001"],
         ["--memory", "0.0001", "--sample", "120"],
         ["--method", "sampled", "--sample", "120"],
         ["--partitions", "5"],
         ["--method", "sieve", "--sample", "120"],
         ["--method", "neighbours", "--neighbours", "60"],
     ],
-    ids=["auto", "sampled", "partitioned", "sieve", "neighbours"],
+    ids=["auto", "auto with a sample", "sampled", "partitioned", "sieve", "neighbours"],
 )
 def test_every_method_is_near_the_exact_one_and_has_a_bound(
     words: list[str], folder: Path, capsys: pytest.CaptureFixture
@@ -94,7 +95,8 @@ def test_every_method_is_near_the_exact_one_and_has_a_bound(
         told = known["estimate"]
         assert told["low"] <= known["value"] <= told["high"] and told["sample"] == 120
     if words[0] == "--memory":
-        assert known["method"] == "stochastic" and "a sample of the rows stands" in printed
+        assert known["method"] == ("stochastic" if "--sample" in words else "partitioned")
+        assert "the kernel would take" in printed
 
 
 def test_a_plan_says_what_it_takes() -> None:
@@ -104,7 +106,13 @@ def test_a_plan_says_what_it_takes() -> None:
     parts = plan(10**6, 64, 100, squares=True, partitions=50, memory=1 << 30)
     assert parts.method == "partitioned" and parts.partitions == 50
     assert "may be used" in plan(10**5, 8, 9, squares=True, method="exact", memory=1 << 20).why
-    assert fewest_parts(50_000, 1 << 20) > fewest_parts(50_000, 1 << 30)
+    assert fewest_parts(50_000, 9, 1 << 20) > fewest_parts(50_000, 9, 1 << 30)
+    large = plan(10**6, 64, 100, squares=True, memory=4 << 30)
+    assert (large.method, large.partitions) == ("partitioned", 400)
+    assert large.memory < 4 << 30
+    # a part of 2,500 rows would keep 1,000 of them; parts cannot share a budget
+    assert plan(10**6, 64, 1000, squares=True, memory=4 << 30).partitions == 100
+    assert plan(10**6, 64, 100, squares=True, costs=True, memory=1 << 30).method == "sampled"
 
 
 WRONG = {

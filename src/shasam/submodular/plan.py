@@ -1,8 +1,8 @@
 """Which way of selecting suits so many rows and so much memory, and what it will cost.
 
 Facility location over n rows compares n² pairs. Where that kernel fits it is the best way; where
-it does not, a sample of the represented rows takes its place, so that an answer with a bound comes
-instead of a refusal. Functions that need no kernel are always walked exactly.
+it does not, the rows are split into random parts whose kernels fit, so that an answer with a bound
+comes instead of a refusal. Functions that need no kernel are always walked exactly.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ _PASSES = 12  # times that a lazy walk reads its kernel, about
 _SAMPLE = 8192  # represented rows of a sample; the bound narrows with its root
 _RATE = 4e9  # bytes per second that a walk reads, a cautious figure
 _SIEVES = 60
+_PART = 2_500  # rows of a part: larger ones take longer and hardly gain (docs/benchmarks.md)
+_PER_PICK = 10  # rows of a part for each pick, or round one would keep almost everything
 
 
 @dataclass(frozen=True)
@@ -70,23 +72,27 @@ def plan(
     partitions: int | None = None,
     sample: int | None = None,
     neighbours: int = 32,
+    costs: bool = False,
     memory: int | None = None,
 ) -> Plan:
     """The way to select k of n rows; ``squares`` says whether the function compares all pairs.
 
+    ``costs``: the picks have costs and a budget, which random parts cannot share.
+
     >>> plan(1_000, 64, 10, squares=True, memory=1 << 30).method
     'exact'
-    >>> plan(1_000_000, 64, 100, squares=True, memory=1 << 30).method
-    'stochastic'
+    >>> large = plan(1_000_000, 64, 100, squares=True, memory=1 << 30)
+    >>> large.method, large.partitions
+    ('partitioned', 400)
     """
     if method not in METHODS:
         raise InputError(f"there is no method {method!r}; there are {', '.join(METHODS)}")
     memory = free_for_selection() if memory is None else memory
     rate, kernel = products_per_second(width), 4 * n * n
-    sample = min(_SAMPLE if sample is None else sample, n)
     why = "as asked"
     if method == "auto":
-        method, why = _automatic(kernel, squares, partitions, memory)
+        method, why = _automatic(kernel, squares, partitions, sample, costs, memory)
+    sample = min(_SAMPLE if sample is None else sample, n)
     if method == "exact":
         if not squares:
             return Plan("exact", why, 16 * n * width, n * k / rate * 4)
@@ -96,7 +102,7 @@ def plan(
             )
         return Plan("exact", why, kernel, n * n / rate / 2 + _PASSES * kernel / _RATE)
     if method == "partitioned":
-        parts = partitions or fewest_parts(n, memory)
+        parts = partitions or fewest_parts(n, k, memory)
         rows = -(-n // parts)
         judged = min(parts * k * n, 2**28)
         seconds = n * rows / rate / 2 + judged / rate + _PASSES * 4 * (n * rows + judged) / _RATE
@@ -118,7 +124,12 @@ def plan(
 
 
 def _automatic(
-    kernel: int, squares: bool, partitions: int | None, memory: int
+    kernel: int,
+    squares: bool,
+    partitions: int | None,
+    sample: int | None,
+    costs: bool,
+    memory: int,
 ) -> tuple[Method, str]:
     if partitions is not None:
         return "partitioned", f"{partitions} parts were asked for"
@@ -126,20 +137,20 @@ def _automatic(
         return "exact", "the function needs no kernel"
     if kernel <= memory:
         return "exact", f"the kernel of {readable(kernel)} fits in {readable(memory)}"
-    return "stochastic", (
-        f"the kernel would take {readable(kernel)} and {readable(memory)} may be used, so a sample "
-        "of the rows stands for all of them"
-    )
+    short = f"the kernel would take {readable(kernel)} and {readable(memory)} may be used, so "
+    if costs or sample is not None:
+        return "sampled" if costs else "stochastic", f"{short}a sample of the rows stands for all"
+    return "partitioned", f"{short}picks come from random parts first, then from those picks"
 
 
-def fewest_parts(n: int, memory: int) -> int:
-    """Parts that fit side by side in half of the memory, of at most 10,000 rows each.
+def fewest_parts(n: int, k: int, memory: int) -> int:
+    """Parts that fit side by side in half of the memory, of at most 2,500 rows or 10 per pick.
 
-    >>> fewest_parts(1_000_000, 4 << 30)
-    100
+    >>> fewest_parts(1_000_000, 100, 4 << 30), fewest_parts(1_000_000, 1_000, 4 << 30)
+    (400, 100)
     """
     side = int(np.sqrt(memory / 2 / 4 / torch.get_num_threads()))
-    return -(-n // max(min(side, 10_000), 1))
+    return -(-n // max(min(side, max(_PART, _PER_PICK * k)), 1))
 
 
 def _duration(seconds: float) -> str:

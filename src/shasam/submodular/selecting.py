@@ -117,6 +117,7 @@ def select_rows(
         partitions=partitions,
         sample=sample,
         neighbours=neighbours,
+        costs=costs is not None,
         memory=memory,
     )
     if costs is not None and made.method in ("partitioned", "sieve"):
