@@ -168,8 +168,9 @@ def main() -> None:
         [
             f"n = {chosen.rows:,} × 64 float32 from a memory-mapped file, k = {chosen.k}, two "
             f"threads, {os.cpu_count()} cores with a load of {load:.0f} at the start. Made by "
-            f"`python -m bench.million --write`. *clusters*: rows around {CENTRES} centres, the largest "
-            f"{CENTRES} times the smallest; *gaussian*: no structure, where even random rows do well.\n",
+            f"`python -m bench.million --write`. *clusters*: rows around {CENTRES} centres, the "
+            f"largest {CENTRES} times the smallest; *gaussian*: no structure, where even random "
+            "rows do well.\n",
             *table(found),
             *goals(found),
         ]
