@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -102,6 +104,12 @@ def test_every_group_gets_one_expected_confusion(classes: int, groups: int) -> N
     assert np.trace(confusions[0]) > 1.05  # better than not looking at the image
 
 
+def rows_of(p: Predictions, rows: np.ndarray) -> Predictions:
+    """Some rows of predictions, in the order asked for."""
+    columns = ("ids", "target", "prediction", "sensitive", "scores")
+    return replace(p, **{name: getattr(p, name)[rows] for name in columns})
+
+
 def test_decisions_follow_their_probabilities_and_the_id_alone() -> None:
     p = scored(3, n=4000)
     method = fitted(p, 2)
@@ -112,7 +120,7 @@ def test_decisions_follow_their_probabilities_and_the_id_alone() -> None:
             cell = (p.sensitive == s) & (p.target == t)
             assert decided[cell].mean() == pytest.approx(expected[cell].mean(), abs=0.03)
     order = np.random.default_rng(0).permutation(len(p.ids))
-    shuffled = Predictions(*(getattr(p, f)[order] for f in vars(p)))
+    shuffled = rows_of(p, order)
     assert (method.decide(shuffled).prediction == decided[order]).all()
     assert (fitted(p, 2, seed=1).decide(p).prediction != decided).any()
 
@@ -136,7 +144,7 @@ def test_gap_closes_on_the_rows_it_was_fitted_on() -> None:
 def test_a_group_without_a_class_keeps_the_arg_max_with_a_warning() -> None:
     p = scored(5)
     keep = ~((p.sensitive == 1) & (p.target == 1))
-    part = Predictions(*(getattr(p, f)[keep] for f in vars(p)))
+    part = rows_of(p, keep)
     with pytest.warns(UserWarning, match=r"groups \[1\] lack a class"):
         method = fitted(part, 2)
     decided = method.decide(p).prediction

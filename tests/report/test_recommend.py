@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from run_files import make_run
+from tests.report.run_files import make_run
 
 from shasam.errors import SpecError
 from shasam.report import write_report
@@ -68,7 +68,7 @@ def test_the_page_recommends_compares_with_the_baseline_asked_for_and_can_leave_
     body = {"iterations": [{"step": 1, "target": 0, "sensitive": 0, "sets": sets}]}
     (paths[-1] / "mining.json").write_text(json.dumps(body))
     page = write_report(paths, tmp_path / "a.html", baseline="fair").read_text()
-    assert "Take fair:" in page and "Against fair, on the same images" in page
+    assert "Take fair:" in page and "ce against fair:" in page
     one = write_report(paths[-1:], tmp_path / "b.html").read_text()
     assert "base64,/9j/4AAQ" in one
     one = write_report(paths[-1:], tmp_path / "c.html", thumbnails=False).read_text()

@@ -109,10 +109,11 @@ class Model:
             return np.full(n, UNKNOWN)
         if len(groups) != n:
             raise InputError(f"{n} images came with {len(groups)} groups; give one for each")
-        found = [self.group_number(group) for group in groups]
+        listed = np.asarray(groups).tolist()  # numbers of a tensor or an array are not Python's
+        found = [self.group_number(group) for group in listed]
         if None in found:
             raise InputError(
-                f"there is no group {groups[found.index(None)]!r:.80}; the groups of this model "
+                f"there is no group {listed[found.index(None)]!r:.80}; the groups of this model "
                 f"are {list(self.groups)}, or their numbers from 0"
             )
         return np.asarray(found, dtype=np.int64)

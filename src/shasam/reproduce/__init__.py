@@ -1,1 +1,5 @@
 """The tables and figures of the paper, declared in YAML, filled by runs, beside its numbers."""
+
+from shasam.extras import need
+
+need("torch", __name__)
