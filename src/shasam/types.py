@@ -127,6 +127,18 @@ class Head:
 
 
 @dataclass(frozen=True)
+class Context:
+    """Other columns of a test set: what rows weigh, when they are from, what they are sliced by."""
+
+    weight: str = ""  # name of the column
+    weights: np.ndarray | None = None  # (n,) float
+    time: str = ""  # name of the column
+    when: np.ndarray | None = None  # (n,) dates
+    columns: Mapping[str, np.ndarray] = field(default_factory=dict)  # by whose values to slice
+    rules: tuple[str, ...] = ()  # such as age<35
+
+
+@dataclass(frozen=True)
 class Predictions:
     """A test set with a model's predictions, seen through one sensitive attribute.
 
@@ -146,9 +158,16 @@ class Predictions:
     repeats: np.ndarray | None = None  # (n,) rows that each entry stands for, where counted
     name: str = ""  # the model, or the file it came from
     outcome: str = ""  # what the classes are values of, where that has a telling name
+    threshold: float | None = None  # of the positive class's score, where it decided
+    context: Context = field(default_factory=Context)
 
     def __len__(self) -> int:
         return len(self.target)
+
+    @property
+    def total(self) -> int:
+        """Rows, each entry as often as it was counted."""
+        return len(self) if self.repeats is None else int(self.repeats.sum())
 
     @property
     def scored(self) -> bool:

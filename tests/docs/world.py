@@ -24,6 +24,7 @@ def make_world(folder: Path) -> Path:
     np.save(folder / "embeddings.npy", rng.normal(size=(200, 16)).astype(np.float32))
     _table(folder / "labels.csv", ["t", "s"], labels.tolist())
     _predictions(folder / "predictions.csv", rng)
+    _scored(folder / "people_scored.csv", rng)
     _warehouse(folder, rng)
     return folder
 
@@ -52,6 +53,20 @@ def _predictions(path: Path, rng: np.random.Generator) -> None:
     guess = np.where(rng.random(600) < 0.8 + 0.05 * sex, y, 1 - y)
     rows = [[a, b, ("f", "m")[c], a, b] for a, b, c in zip(y, guess, sex, strict=True)]
     _table(path, ["y", "guess", "sex", "label", "prediction"], rows)
+
+
+def _scored(path: Path, rng: np.random.Generator) -> None:
+    """Predictions with weights, dates, ages and numbers to predict."""
+    rows = []
+    for k in range(600):
+        y, wrong, age = int(rng.integers(2)), bool(rng.random() < 0.2), int(rng.integers(18, 80))
+        day = np.datetime64("2024-01-01") + k // 4
+        who = [("f", "m")[rng.integers(2)], ("black", "white")[rng.integers(2)]]
+        income = 1000 * int(rng.integers(20, 90))
+        numbers = [round(float(rng.gamma(3.0, 0.3)), 3), income, income + int(rng.normal(0, 3000))]
+        rows.append([y, y ^ wrong, *who, age, str(day), *numbers])
+    header = ["label", "prediction", "sex", "race", "age", "day", "w", "income", "estimate"]
+    _table(path, header, rows)
 
 
 def _warehouse(folder: Path, rng: np.random.Generator) -> None:

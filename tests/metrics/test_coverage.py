@@ -53,7 +53,15 @@ def test_an_interval_is_approximate_where_its_design_missed_the_bar_or_was_not_s
     )
     many = counts_of([400] * 31)
     assert "not simulated" in (approximate("eo_mean", many, measured(0.95)) or "")
-    assert approximate("abcc", two, measured(0.5)) is None  # nothing is known of it
+    assert approximate("abcc", two, measured(0.5), support=400) is None  # nothing is known of it
+
+
+def test_a_metric_that_was_not_simulated_is_approximate_where_it_rests_on_few_rows() -> None:
+    two, many = counts_of([400, 400]), counts_of([400] * 31)
+    assert "fewer than 30 rows" in (approximate("fpr_gap", two, measured(0.95), support=29) or "")
+    assert approximate("fpr_gap", two, measured(0.95), support=30) is None
+    assert "so many groups" in (approximate("fpr_gap", many, measured(0.95), support=30) or "")
+    assert approximate("ece_a", many, measured(0.95), support=30, between_groups=False) is None
 
 
 def test_every_design_was_measured_and_the_file_is_that_of_the_simulation() -> None:

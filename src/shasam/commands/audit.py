@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -11,6 +12,7 @@ from shasam.errors import SpecError
 
 if TYPE_CHECKING:
     from shasam.report.columns import Columns
+    from shasam.report.paired import Pairing
     from shasam.report.subject import Drawn, Subject
 
 
@@ -27,6 +29,12 @@ def audit(
     classes: Annotated[list[str] | None, Parameter(negative=())] = None,
     missing: Literal["error", "drop", "group"] = "error",
     counts: Annotated[bool, Parameter(negative=())] = False,
+    weight: str | None = None,
+    reference: Annotated[list[str] | None, Parameter(negative=())] = None,
+    time: str | None = None,
+    period: Literal["day", "week", "month", "quarter", "year"] = "month",
+    slices: Annotated[list[str] | None, Parameter(negative=())] = None,
+    min_slice: int = 50,
     json: Path | None = None,
     html: Path | None = None,
     figures: Path | None = None,
@@ -67,6 +75,19 @@ def audit(
         attribute) a group of their own.
     counts
         The table is aggregated: column n says how many rows each line stands for.
+    weight
+        Column with what each row weighs.
+    reference
+        Group that the others are compared with (default: the largest); repeat it for several
+        attributes.
+    time
+        Column with the date of each row: the gap is measured in every period.
+    period
+        Length of those periods.
+    slices
+        Column, or rule such as "age<35", by which the worst slices are searched; repeat it.
+    min_slice
+        Fewest rows of a slice.
     json
         Write all numbers to this file.
     html
@@ -93,7 +114,7 @@ def audit(
     """
     from shasam.files import check_writable
     from shasam.output.terminal import Screen, complain, say
-    from shasam.report.auditing import limits_of, write_json
+    from shasam.report.auditing import limits_of
     from shasam.report.checks import add_summary, write_junit
     from shasam.report.columns import Columns
     from shasam.report.paired import pairings
@@ -116,8 +137,11 @@ def audit(
         tuple(classes or ()),
         missing,
         counts,
+        weight,
+        time,
+        tuple(slices or ()),
     )
-    drawn = Drawn(draws, seed, level, strata, min_group)
+    drawn = Drawn(draws, seed, level, strata, min_group, tuple(reference or ()), period, min_slice)
     subjects = _measured(files, columns, drawn)
     pairs = pairings(subjects, drawn)
     flat = [subject for of_file in subjects for subject in of_file]
@@ -126,19 +150,8 @@ def audit(
         print_subject(subject, screen)
     for pair in pairs:
         print_pairing(pair, screen)
-    if json is not None:
-        write_json(json, subjects, pairs, drawn)
-        say(f"numbers: {json}")
-    if html is not None:
-        from shasam.report import write_audit
-
-        command = _command(files, columns, drawn)
-        say(f"page: {write_audit(subjects, pairs, html, command)}")
-    if figures is not None:
-        from shasam.report import write_audit_figures
-
-        write_audit_figures(subjects, pairs, figures)
-        say(f"figures: {figures}")
+    written = _Written(json, html, figures)
+    written.write(subjects, pairs, drawn, _command(files, columns, drawn))
     if junit is not None:
         write_junit(junit, flat, limits)
         say(f"checks: {junit}")
@@ -149,6 +162,39 @@ def audit(
         complain(line)
     if broken:
         raise SystemExit(1)
+
+
+@dataclass(frozen=True)
+class _Written:
+    """The files that were asked for."""
+
+    json: Path | None
+    html: Path | None
+    figures: Path | None
+
+    def write(
+        self,
+        subjects: list[list[Subject]],
+        pairs: list[Pairing],
+        drawn: Drawn,
+        command: str,
+    ) -> None:
+        """Write them and say where."""
+        from shasam.output.terminal import say
+        from shasam.report.auditing import write_json
+
+        if self.json is not None:
+            write_json(self.json, subjects, pairs, drawn)
+            say(f"numbers: {self.json}")
+        if self.html is not None:
+            from shasam.report import write_audit
+
+            say(f"page: {write_audit(subjects, pairs, self.html, command)}")
+        if self.figures is not None:
+            from shasam.report import write_audit_figures
+
+            write_audit_figures(subjects, pairs, self.figures)
+            say(f"figures: {self.figures}")
 
 
 def _measured(files: list[Path], columns: Columns, drawn: Drawn) -> list[list[Subject]]:

@@ -198,7 +198,7 @@ def against(
     for g, group in enumerate(counts.groups):
         if g == base:
             continue
-        sizes = int(whole_G[g]), int(whole_G[base])
+        sizes = float(whole_G[g]), float(whole_G[base])
         if not all(sizes):
             reason = (
                 f"no {chosen.rows} of group {(group if not sizes[0] else counts.groups[base])!r}"
@@ -207,19 +207,21 @@ def against(
         else:
             a, b = part_G[g] / sizes[0], part_G[base] / sizes[1]
             low, high = newcombe(float(a), sizes[0], float(b), sizes[1], level)
-            difference = Estimate(float(a - b), low, high, min(sizes))
-            ratio = _ratio(int(part_G[g]), sizes[0], int(part_G[base]), sizes[1], level)
+            difference = Estimate(float(a - b), low, high, round(min(sizes)))
+            parts = float(part_G[g]), float(part_G[base])
+            ratio = _ratio(parts[0], sizes[0], parts[1], sizes[1], level)
         out.append(Against(group, counts.groups[base], difference, ratio))
     return out
 
 
-def _ratio(part_a: int, whole_a: int, part_b: int, whole_b: int, level: float) -> Estimate:
+def _ratio(part_a: float, whole_a: float, part_b: float, whole_b: float, level: float) -> Estimate:
     if not part_b:
-        return Estimate.undefined("the rate of the reference group is 0", min(whole_a, whole_b))
+        reason = "the rate of the reference group is 0"
+        return Estimate.undefined(reason, round(min(whole_a, whole_b)))
     value = (part_a / whole_a) / (part_b / whole_b)
     a, b = part_a + 0.5, part_b + 0.5
     middle = math.log(a / (whole_a + 0.5)) - math.log(b / (whole_b + 0.5))
     variance = 1 / a - 1 / (whole_a + 0.5) + 1 / b - 1 / (whole_b + 0.5)
     half = NormalDist().inv_cdf((1 + level) / 2) * math.sqrt(max(variance, 0.0))
     low, high = math.exp(middle - half), math.exp(middle + half)
-    return Estimate(value, min(low, value), max(high, value), min(whole_a, whole_b))
+    return Estimate(value, min(low, value), max(high, value), round(min(whole_a, whole_b)))

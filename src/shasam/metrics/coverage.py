@@ -41,19 +41,29 @@ def nearest(counts: Counts) -> dict[str, Any]:
 
 
 def approximate(
-    metric: str, counts: Counts, measured: Sequence[Mapping[str, Any]] | None = None
+    metric: str,
+    counts: Counts,
+    measured: Sequence[Mapping[str, Any]] | None = None,
+    *,
+    support: int | None = None,
+    between_groups: bool = True,
 ) -> str | None:
     """Why the interval of a metric is approximate for these counts; None where it is not.
 
-    ``counts`` has the groups that are compared. Metrics that were not simulated are not judged.
+    ``counts`` has the groups that are compared. A metric that was not simulated is judged by its
+    ``support`` (the rows in its smallest denominator) and, if it compares groups, by their number.
     """
     measured = simulated() if measured is None else measured
-    if not any(metric in entry["held"] for entry in measured):
-        return None
-    if int(counts.sizes_G.min()) < FEWEST:
+    known = any(metric in entry["held"] for entry in measured)
+    if known and int(counts.sizes_G.min()) < FEWEST:
         return f"groups of fewer than {FEWEST} rows were not simulated"
-    if len(counts.groups) > MOST_GROUPS or len(counts.classes) > MOST_CLASSES:
+    if not known and support is not None and support < FEWEST:
+        return f"rates of fewer than {FEWEST} rows were not simulated"
+    many = len(counts.groups) > MOST_GROUPS or len(counts.classes) > MOST_CLASSES
+    if many and (known or between_groups):
         return "so many groups or classes were not simulated"
+    if not known:
+        return None
     design = nearest(counts)
     alike = [entry for entry in measured if design.items() <= entry.items()]
     held = sum(e["held"][metric] * e["models"] for e in alike) / sum(e["models"] for e in alike)

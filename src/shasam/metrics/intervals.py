@@ -181,7 +181,7 @@ def wilson_ends(
 
 
 def newcombe(
-    a: float, size_a: int, b: float, size_b: int, level: float = 0.95
+    a: float, size_a: float, b: float, size_b: float, level: float = 0.95
 ) -> tuple[float, float]:
     """Interval of a difference of two rates from their Wilson intervals (Newcombe 1998, no. 10)."""
     (low_a, low_b), (high_a, high_b) = wilson_ends(

@@ -21,19 +21,22 @@ class Rate:
     estimate: Estimate
 
 
-def wilson(part: int, whole: int, level: float = 0.95) -> Estimate:
-    """part / whole with Wilson's score interval (1927); NaN with a reason where whole is 0."""
+def wilson(part: float, whole: float, level: float = 0.95) -> Estimate:
+    """part / whole with Wilson's score interval (1927); NaN with a reason where whole is 0.
+
+    Both are counts, or what weighted rows are worth.
+    """
     if whole == 0:
         return Estimate.undefined("no rows")
     low, high = wilson_ends(np.array([part / whole]), np.array([whole]), level)
-    return Estimate(part / whole, float(low[0]), float(high[0]), whole)
+    return Estimate(float(part / whole), float(low[0]), float(high[0]), round(whole))
 
 
 def cell_rates(counts: Counts, level: float = 0.95) -> list[Rate]:
     """The accuracy of every (class, group) cell: what equalized odds compares."""
     cells = counts.cells_CG
     return [
-        Rate("recall", name, group, wilson(int(counts.n_CPG[c, c, g]), int(cells[c, g]), level))
+        Rate("recall", name, group, wilson(counts.n_CPG[c, c, g], cells[c, g], level))
         for c, name in enumerate(counts.classes)
         for g, group in enumerate(counts.groups)
     ]
@@ -44,9 +47,9 @@ def group_rates(counts: Counts, level: float = 0.95) -> list[Rate]:
     sizes = counts.n_CPG.sum((0, 1))
     out = []
     for g, group in enumerate(counts.groups):
-        right, whole = int(counts.n_CPG[:, :, g].trace()), int(sizes[g])
+        right, whole = counts.n_CPG[:, :, g].trace(), sizes[g]
         out.append(Rate("accuracy", None, group, wilson(right, whole, level)))
         for p, name in enumerate(counts.classes):
-            part = int(counts.n_CPG[:, p, g].sum())
+            part = counts.n_CPG[:, p, g].sum()
             out.append(Rate("selection", name, group, wilson(part, whole, level)))
     return out

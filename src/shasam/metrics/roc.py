@@ -27,8 +27,10 @@ class Roc:
     threshold: np.ndarray  # rows with at least this score are positive
 
 
-def roc_curve(positive: np.ndarray, score: np.ndarray) -> Roc:
+def roc_curve(positive: np.ndarray, score: np.ndarray, repeats: np.ndarray | None = None) -> Roc:
     """The points where the curve moves, from the highest threshold down.
+
+    ``repeats`` says how many rows each entry stands for.
 
     >>> curve = roc_curve(np.array([0, 0, 1, 1]), np.array([0.1, 0.4, 0.35, 0.8]))
     >>> curve.fpr.tolist(), curve.tpr.tolist()
@@ -36,13 +38,14 @@ def roc_curve(positive: np.ndarray, score: np.ndarray) -> Roc:
     """
     order = np.argsort(-score, kind="stable")
     ranked, hit = score[order], np.asarray(positive, dtype=bool)[order]
+    times = np.ones(len(score)) if repeats is None else np.asarray(repeats, np.float64)[order]
     last = (
         np.flatnonzero(np.append(np.diff(ranked) != 0, True)) if len(score) else np.array([], int)
     )
-    tp, fp = np.cumsum(hit)[last], np.cumsum(~hit)[last]
+    tp_V, fp_V = (np.append(0.0, np.cumsum(times * of)[last]) for of in (hit, ~hit))
     return Roc(
-        np.append(0.0, fp / max(int((~hit).sum()), 1)),
-        np.append(0.0, tp / max(int(hit.sum()), 1)),
+        fp_V / max(float(fp_V[-1]), 1.0),
+        tp_V / max(float(tp_V[-1]), 1.0),
         np.append(np.inf, ranked[last]),
     )
 
@@ -153,22 +156,27 @@ def threshold_curves(
     steps: int = 100,
     chosen: float | None = None,
     level: float = 0.95,
+    repeats: np.ndarray | None = None,
 ) -> ThresholdCurves:
     """Selection rate, TPR, FPR and the others of each group, for thresholds 0, 1/steps, ..., 1.
 
     A row is predicted positive where its score is at least the threshold. ``positive`` tells which
-    rows are positive, ``s`` holds the codes of their groups.
+    rows are positive, ``s`` holds the codes of their groups, ``repeats`` how many rows each entry
+    stands for.
     """
     if steps < 1:
         raise InputError("a curve needs at least one step between thresholds")
     thresholds, G = np.linspace(0.0, 1.0, steps + 1), len(groups)
     hit = np.asarray(positive, dtype=bool)
+    times = np.ones(len(hit)) if repeats is None else np.asarray(repeats, np.float64)
     n_TCPG = np.zeros((len(thresholds), 2, 2, G))
     for c, of_class in enumerate((~hit, hit)):
         for g in range(G):
-            ranked = np.sort(score[of_class & (s == g)])
-            above_T = len(ranked) - np.searchsorted(ranked, thresholds, side="left")
-            n_TCPG[:, c, 1, g], n_TCPG[:, c, 0, g] = above_T, len(ranked) - above_T
+            own = of_class & (s == g)
+            order = np.argsort(score[own], kind="stable")
+            below = np.append(0.0, np.cumsum(times[own][order]))
+            below_T = below[np.searchsorted(score[own][order], thresholds, side="left")]
+            n_TCPG[:, c, 1, g], n_TCPG[:, c, 0, g] = below[-1] - below_T, below_T
     value, low, high = {}, {}, {}
     for rate in RATES:
         part, whole = rate.part(n_TCPG, 1), rate.whole(n_TCPG, 1)

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from shasam.errors import InputError
+from shasam.metrics.counts import checked_repeats
 from shasam.metrics.estimate import Estimate
 from shasam.metrics.intervals import wilson_ends
 from shasam.metrics.labels import encode
@@ -68,6 +69,14 @@ class Slices:
         """Those that are worse than the rest beyond chance."""
         return tuple(s for s in self.found if s.q <= self.false_finds)
 
+    def as_dict(self) -> dict[str, Any]:
+        """Plain JSON."""
+        return {
+            "searched": self.searched, "min_support": self.min_support,
+            "false_finds": self.false_finds, "reported": len(self.reported),
+            "worst": [s.as_dict() | {"reported": s in self.reported} for s in self.found],
+        }  # fmt: skip
+
 
 def worst_slices(
     wrong: Any,
@@ -79,12 +88,14 @@ def worst_slices(
     false_finds: float = 0.05,
     most: int = 10,
     level: float = 0.95,
+    repeats: Any = None,
 ) -> Slices:
     """Search all combinations of up to ``depth`` columns and rules for the highest error rates.
 
     ``wrong`` tells which rows the model got wrong; ``columns`` are categories (at most 50 values
     each); ``rules`` such as ``age<35`` cut any column in two. A slice needs ``min_support`` rows,
     and as many must be left outside it. Slices that stand out come first, the worst of them first.
+    ``repeats`` says how many rows each entry stands for.
 
     >>> rng = np.random.default_rng(0)
     >>> sex, age = rng.choice(["f", "m"], 4000), rng.integers(18, 80, 4000)
@@ -98,19 +109,20 @@ def worst_slices(
     if depth < 1 or min_support < 1 or not 0 < false_finds < 1:
         raise InputError("depth and support must be at least 1, the share of false finds in 0..1")
     cuts = _cuts(columns, rules, len(wrong_N))
+    n_N = np.ones(len(wrong_N)) if repeats is None else checked_repeats(repeats, len(wrong_N))
     tried = [
         found
         for size in range(1, depth + 1)
         for chosen in itertools.combinations(cuts, size)
         if len({cut.column for cut in chosen}) == size
-        for found in _of_combination(chosen, wrong_N, min_support)
+        for found in _of_combination(chosen, wrong_N, n_N, min_support)
     ]
     if len(tried) > MOST_SLICES:
         raise InputError(
             f"there are {len(tried):,} slices with {min_support} rows; search at most "
             f"{MOST_SLICES:,}: ask for more support, less depth or fewer columns"
         )
-    total, errors = len(wrong_N), int(wrong_N.sum())
+    total, errors = int(n_N.sum()), int(n_N[wrong_N].sum())
     tail = _Tail(total, errors)
     p = np.array([tail(n, k) for _, n, k in tried])
     q = benjamini_hochberg(p)
@@ -155,12 +167,26 @@ def _cuts(columns: Mapping[str, Any], rules: Sequence[str], rows: int) -> list[_
     return cuts
 
 
-def _rule(text: str, columns: Mapping[str, Any]) -> _Cut:
-    """``age<35`` as a cut in two; only the rows for which it holds are a slice."""
+def is_rule(text: str) -> bool:
+    """Whether it compares a column with a value, as ``age<35`` does."""
+    return _RULE.match(text) is not None
+
+
+def column_of_rule(text: str) -> str:
+    """The column that a rule compares."""
+    return _parsed(text)[0]
+
+
+def _parsed(text: str) -> tuple[str, str, str]:
     found = _RULE.match(text)
     if not found:
         raise InputError(f"{text!r} is no rule; write it like age<35 or region=north")
-    name, sign, value = found["column"], found["sign"], found["value"]
+    return found["column"], found["sign"], found["value"]
+
+
+def _rule(text: str, columns: Mapping[str, Any]) -> _Cut:
+    """``age<35`` as a cut in two; only the rows for which it holds are a slice."""
+    name, sign, value = _parsed(text)
     if name not in columns:
         raise InputError(f"the rule {text!r} names no column{did_you_mean(name, columns)}")
     column = np.asarray(columns[name])
@@ -177,7 +203,7 @@ def _rule(text: str, columns: Mapping[str, Any]) -> _Cut:
 
 
 def _of_combination(
-    cuts: Sequence[_Cut], wrong_N: np.ndarray, min_support: int
+    cuts: Sequence[_Cut], wrong_N: np.ndarray, n_N: np.ndarray, min_support: int
 ) -> list[tuple[tuple[str, ...], int, int]]:
     """Conditions, rows and errors of each slice of a combination, by counting joint codes once."""
     sizes = [len(cut.conditions) for cut in cuts]
@@ -185,10 +211,11 @@ def _of_combination(
     for cut, size in zip(cuts, sizes, strict=True):
         joint = joint * size + cut.codes
     cells = math.prod(sizes)
-    rows = np.bincount(joint, minlength=cells)
-    errors = np.bincount(joint, wrong_N, cells)
+    rows = np.bincount(joint, n_N, cells)
+    errors = np.bincount(joint, n_N * wrong_N, cells)
+    total = n_N.sum()
     out = []
-    for code in np.flatnonzero((rows >= min_support) & (len(wrong_N) - rows >= min_support)):
+    for code in np.flatnonzero((rows >= min_support) & (total - rows >= min_support)):
         places = np.unravel_index(code, sizes)
         conditions = [cut.conditions[i] for cut, i in zip(cuts, places, strict=True)]
         named = tuple(c for c in conditions if c is not None)

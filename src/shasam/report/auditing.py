@@ -8,11 +8,12 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from shasam.errors import MemoryLimitError, SpecError
+from shasam.errors import InputError, MemoryLimitError, SpecError
 from shasam.files import write_atomic
-from shasam.metrics import adjusted, as_json, catalogue
+from shasam.metrics import Slices, adjusted, as_json, catalogue, worst_slices
 from shasam.metrics.memory import affordable_draws
 from shasam.output.terminal import complain
+from shasam.registry import did_you_mean
 from shasam.report.paired import Pairing
 from shasam.report.subject import Drawn, Subject
 from shasam.report.words import verdict
@@ -82,6 +83,7 @@ def subjects_of(
     left out. ``tell`` reports both. Claims about gaps allow for the number of attributes (Holm's
     adjustment).
     """
+    _check_reference(tables, drawn)
     out: list[Subject] = []
     for number, rows in enumerate(tables):
         progress(number, len(tables))
@@ -102,7 +104,32 @@ def subjects_of(
         drawn_here = replace(drawn, draws=affordable)
         out.append(Subject.of(rows, drawn_here, unit="rows", metrics=["all"]))
     claims = adjusted([s.claim for s in out])
-    return [replace(s, claim=c) for s, c in zip(out, claims, strict=True)]
+    out = [replace(s, claim=c) for s, c in zip(out, claims, strict=True)]
+    return [replace(out[0], slices=_slices(tables[0], drawn)), *out[1:]]
+
+
+def _check_reference(tables: Sequence[Predictions], drawn: Drawn) -> None:
+    known = list(dict.fromkeys(group for rows in tables for group in rows.groups))
+    for name in drawn.reference:
+        if name not in known:
+            raise InputError(
+                f"--reference {name}: there is no such group{did_you_mean(name, known)}"
+            )
+
+
+def _slices(rows: Predictions, drawn: Drawn) -> Slices | None:
+    """The worst slices of all rows; weights do not count here, because the test needs rows."""
+    context = rows.context
+    if not context.columns:
+        return None
+    return worst_slices(
+        rows.prediction != rows.target,
+        context.columns,
+        context.rules,
+        min_support=drawn.min_slice,
+        level=drawn.level,
+        repeats=rows.repeats,
+    )
 
 
 def as_document(
@@ -110,12 +137,13 @@ def as_document(
 ) -> dict[str, Any]:
     """All numbers of an audit, and how the intervals were made, as plain JSON."""
     return {
-        "intervals": asdict(drawn),
+        "intervals": asdict(drawn) | {"reference": list(drawn.reference)},
         "audits": [
             {
                 "model": s.name,
                 "attribute": s.attribute,
-                "rows": s.counts.total,
+                "rows": s.rows.total,
+                "weight": s.rows.context.weight or None,
                 "draws": s.drawn.draws,
                 "classes": list(s.counts.classes),
                 "groups": list(s.counts.groups),
@@ -124,6 +152,8 @@ def as_document(
                 "claim": None if s.claim is None else s.claim.as_dict(),
                 "approximate": s.approximate,
                 "metrics": as_json(s.estimates),
+                "reference": None if s.reference is None else s.reference.as_dict(),
+                "over_time": None if s.timeline is None else s.timeline.as_dict(),
                 "cells": [
                     {"class": r.name, "group": r.group, "accuracy": r.estimate.as_dict()}
                     for r in s.cells
@@ -132,6 +162,12 @@ def as_document(
             }
             for of_file in subjects
             for s in of_file
+        ],
+        "slices": [
+            {"model": s.name, **s.slices.as_dict()}
+            for of_file in subjects
+            for s in of_file
+            if s.slices is not None
         ],
         "comparisons": [p.as_dict() for p in pairings],
     }

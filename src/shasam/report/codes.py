@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from shasam.errors import InputError, ShasamWarning
+from shasam.metrics.slices import column_of_rule
 from shasam.report.columns import Chosen
 from shasam.tables.missing import NO_VALUE, Missing, advice
 
@@ -22,8 +23,9 @@ def without_missing(
     """
     n = np.ones(table.num_rows, dtype=np.int64) if repeats is None else repeats
     total = int(n.sum())
-    own = set(chosen.sensitive) if missing == "group" else set()
-    classified = {chosen.label, *([chosen.prediction] if chosen.prediction else [])}
+    own = {*chosen.sensitive, *chosen.sliced} if missing == "group" else set()
+    own -= {column_of_rule(rule) for rule in chosen.rules} - set(chosen.sensitive)
+    classified = {chosen.label, chosen.prediction, chosen.weight, chosen.time}
     own -= classified
     lost = np.zeros(table.num_rows, dtype=bool)
     for column in chosen.all:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from shasam.errors import InputError
+from shasam.metrics.slices import column_of_rule, is_rule
 from shasam.registry import did_you_mean
 from shasam.tables import TableFile
 from shasam.tables.missing import Missing
@@ -30,6 +31,10 @@ class Columns:
     classes: tuple[str, ...] = ()
     missing: Missing = "error"
     counts: bool = False  # a line stands for as many rows as its column n says
+    weight: str | None = None  # what each row weighs
+    time: str | None = None  # when each row is from
+    slices: tuple[str, ...] = ()  # columns and rules such as age<35
+    regression: bool = False  # label and prediction are numbers
 
 
 @dataclass(frozen=True)
@@ -40,12 +45,17 @@ class Chosen:
     prediction: str | None  # None: decided from the scores
     scores: tuple[str, ...]
     sensitive: tuple[str, ...]
+    weight: str | None = None
+    time: str | None = None
+    sliced: tuple[str, ...] = ()
+    rules: tuple[str, ...] = ()
 
     @property
     def all(self) -> list[str]:
         """Each column once."""
-        one = () if self.prediction is None else (self.prediction,)
-        return list(dict.fromkeys((self.label, *one, *self.scores, *self.sensitive)))
+        single = (self.label, self.prediction, self.weight, self.time)
+        one = tuple(c for c in single if c is not None)
+        return list(dict.fromkeys((*one, *self.scores, *self.sensitive, *self.sliced)))
 
 
 def choose(table: TableFile, asked: Columns) -> Chosen:
@@ -54,6 +64,11 @@ def choose(table: TableFile, asked: Columns) -> Chosen:
         raise InputError(
             f"--threshold {asked.threshold:g} decides by the score and --prediction "
             f"{asked.prediction} is decided already; give one of the two"
+        )
+    if asked.weight is not None and asked.counts:
+        raise InputError(
+            "--weight and --counts exclude each other: a line of counts stands for whole rows. "
+            "Give weights row by row"
         )
     label = _find(table, asked.label, LABELS, "label", "--label")
     found = [
@@ -71,7 +86,21 @@ def choose(table: TableFile, asked: Columns) -> Chosen:
             f"{table.name} has neither a prediction nor a score; name one with --prediction or "
             f"--score (its columns: {', '.join(table.column_names)})"
         )
-    return Chosen(label, prediction, scores, tuple(found))
+    for column, what in ((asked.weight, "weight"), (asked.time, "time")):
+        if column is not None:
+            _find(table, column, (), what, f"--{what}")
+    sliced, rules = _sliced(table, asked.slices)
+    return Chosen(label, prediction, scores, tuple(found), asked.weight, asked.time, sliced, rules)
+
+
+def _sliced(table: TableFile, asked: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The columns that slices need, and the rules among what was asked for."""
+    rules = tuple(text for text in asked if text not in table.column_names and is_rule(text))
+    plain = [text for text in asked if text not in rules]
+    needed = [*plain, *(column_of_rule(text) for text in rules)]
+    for column in needed:
+        _find(table, column, (), "slice", "--slices")
+    return tuple(dict.fromkeys(needed)), rules
 
 
 def count_column(table: TableFile) -> str:

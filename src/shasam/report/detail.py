@@ -9,7 +9,7 @@ import numpy as np
 import yaml
 
 from shasam.metrics import by_group, catalogue
-from shasam.metrics.confusion import RATES
+from shasam.metrics.confusion import RATES, rate_named
 from shasam.report import figures
 from shasam.report.bars import bars
 from shasam.report.curves import training_curves
@@ -18,7 +18,9 @@ from shasam.report.maps import embedding
 from shasam.report.representation import representation
 from shasam.report.runs import finite
 from shasam.report.subject import Subject
-from shasam.report.words import count, percent, verdict
+from shasam.report.thresholds import RATES as SHOWN
+from shasam.report.thresholds import Decided
+from shasam.report.words import count, found_slices, percent, verdict
 from shasam.runs.directory import RunDirectory
 
 
@@ -64,6 +66,10 @@ def detail(
         "selected": (classes[1],) if len(classes) == 2 else classes[:6],
         "by_group": _by_group(subject, (classes[1],) if len(classes) == 2 else classes[:6]),
         "rates": _rates(subject),
+        "reference": _reference(subject),
+        "timeline": _timeline(subject),
+        "slices": _slices(subject),
+        "decided": _decided(subject) if run is None else None,
         "curves": [],
         "maps": [],
         "probe": [],
@@ -123,16 +129,73 @@ def _rates(subject: Subject) -> dict[str, Any] | None:
     }
 
 
+def _reference(subject: Subject) -> dict[str, Any] | None:
+    """Differences and ratios of every group to the reference group."""
+    found = subject.reference
+    if found is None or "fpr_gap" not in subject.estimates:
+        return None
+    others = [a.group for a in found.rates[RATES[0].name]]
+    return {
+        "says": found.says,
+        "rule": found.four_fifths(subject.small),
+        "heads": [{"label": r.label, "says": r.meaning} for r in RATES],
+        "rows": [
+            {
+                "group": group,
+                "small": group in subject.small,
+                "differences": [found.rates[r.name][i].difference for r in RATES],
+                "ratios": [found.rates[r.name][i].ratio for r in RATES],
+            }
+            for i, group in enumerate(others)
+        ],
+    }
+
+
+def _timeline(subject: Subject) -> dict[str, Any] | None:
+    found = subject.timeline
+    if found is None:
+        return None
+    metric = catalogue.named(found.metric)
+    return {
+        "title": f"{metric.title} by {found.period}",
+        "figure": found.figure(),
+        "period": found.period,
+        "rows": found.periods,
+    }
+
+
+def _slices(subject: Subject) -> dict[str, Any] | None:
+    found = subject.slices
+    if found is None:
+        return None
+    return {
+        "says": found_slices(found),
+        "rows": [{"s": s, "reported": s.q <= found.false_finds} for s in found.found],
+    }
+
+
+def _decided(subject: Subject) -> dict[str, Any] | None:
+    """ROC curves and rates against the threshold, where there are scores of two classes."""
+    decided = Decided.of(subject)
+    if decided is None:
+        return None
+    return {
+        "roc": decided.roc(),
+        "rates": [{"title": rate_named(r).label, "figure": decided.rate(r)} for r in SHOWN],
+        "says": decided.says,
+    }
+
+
 def _confusion(subject: Subject) -> list[dict[str, Any]]:
     out = []
     for g, group in enumerate(subject.counts.groups):
         rows = []
         for c, name in enumerate(subject.counts.classes):
             n_P = subject.counts.n_CPG[c, :, g]
-            whole = int(n_P.sum())
+            whole = n_P.sum()
             cells = [
                 {
-                    "n": int(n),
+                    "n": round(n),
                     "share": f"{percent(n / whole)} %" if whole else "–",
                     "shade": round(5 * n / whole) if whole else 0,
                 }

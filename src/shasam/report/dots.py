@@ -8,11 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-import numpy as np
 from markupsafe import Markup
 
-from shasam.metrics import Estimate
-from shasam.metrics.intervals import wilson_ends
+from shasam.metrics import Estimate, wilson
 from shasam.report.subject import Subject
 from shasam.report.svg import element, escape, line, marker, picture, text, ticks
 
@@ -60,11 +58,11 @@ def forest(subjects: Sequence[Subject], c: int | None) -> Markup:
         rows = []
         for g, group in enumerate(subject.counts.groups):
             of = range(len(n_CPG)) if c is None else (c,)
-            whole = int(sum(n_CPG[k, :, g].sum() for k in of))
+            whole = sum(n_CPG[k, :, g].sum() for k in of)
             if not whole:
                 continue
-            wrong = whole - int(sum(n_CPG[k, k, g] for k in of))
-            rate = _rate(wrong, whole, subject.drawn.level)
+            wrong = whole - sum(n_CPG[k, k, g] for k in of)
+            rate = wilson(wrong, whole, subject.drawn.level)
             rows.append(Row(group, rate, group in subject.small))
         blocks.append(Block(subject.attribute, _gap(rows), rows))
     first = subjects[0]
@@ -76,11 +74,6 @@ def forest(subjects: Sequence[Subject], c: int | None) -> Markup:
         axis = f"{error}, %"
         says = f"Where {first.outcome or 'the true class'} is {classes[c]}: {error}"
     return _figure(blocks, axis, f"{says}, by attribute and group, sorted")
-
-
-def _rate(part: int, whole: int, level: float) -> Estimate:
-    low, high = wilson_ends(np.array([part / whole]), np.array([whole]), level)
-    return Estimate(part / whole, float(low[0]), float(high[0]), whole)
 
 
 def _gap(rows: Sequence[Row]) -> str:

@@ -69,7 +69,7 @@ def tradeoff(
     def py(v: float) -> float:
         return bottom - (100 * v - y0) / (y1 - y0) * (bottom - top)
 
-    body = _axes(left, right, top, bottom, (x0, x1), (y0, y1))
+    body = axes(left, right, top, bottom, (x0, x1), (y0, y1))
     body.append(
         text(
             (left + right) / 2,
@@ -193,7 +193,7 @@ def calibration(subject: Subject) -> Markup:
     def py(v: float) -> float:
         return bottom - (100 * v - y0) / (100 - y0) * (bottom - top)
 
-    body = _axes(left, right, top, bottom, (100 * start, 100.0), (y0, 100.0))
+    body = axes(left, right, top, bottom, (100 * start, 100.0), (y0, 100.0))
     corner = max(start, y0 / 100)
     body.append(line(px(corner), py(corner), px(1), py(1), "diagonal"))
     for g in largest_groups(subject):
@@ -233,7 +233,7 @@ def curve(
         y0, y1 = y0 - 0.5, y1 + 0.5
     y1 += 0.05 * (y1 - y0)
     x0, x1 = float(min(xs)), float(max(max(xs), min(xs) + 1))
-    body = _axes(left, right, top, bottom, (x0, x1), (y0, y1))
+    body = axes(left, right, top, bottom, (x0, x1), (y0, y1))
     for i, (name, steps, values) in enumerate(series):
         points = [
             (
@@ -254,7 +254,7 @@ def curve(
     return picture(WIDTH, bottom + 38, body, f"{label} over training steps. {last}.")
 
 
-def _axes(
+def axes(
     left: float,
     right: float,
     top: float,

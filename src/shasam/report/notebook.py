@@ -40,6 +40,12 @@ def audit(
     classes: Sequence[Any] = (),
     missing: Missing = "error",
     counts: bool = False,
+    weight: str | None = None,
+    reference: str | Sequence[str] | None = None,
+    time: str | None = None,
+    period: Literal["day", "week", "month", "quarter", "year"] = "month",
+    slices: str | Sequence[str] | None = None,
+    min_slice: int = 50,
     name: str = "the model",
     strata: Literal["none", "group", "cell"] = "none",
     min_group: int = 30,
@@ -67,8 +73,11 @@ def audit(
         tuple(map(str, classes)),
         missing,
         counts,
+        weight,
+        time,
+        _names(slices),
     )
-    drawn = Drawn(draws, seed, level, strata, min_group)
+    drawn = Drawn(draws, seed, level, strata, min_group, _names(reference), period, min_slice)
     try:
         read = read_predictions(MemoryTable.of(data), columns, name, ids=False)
         subjects = subjects_of(read, drawn, tell=_warn)
@@ -139,7 +148,7 @@ class Audit:
     @cached_property
     def figures(self) -> dict[str, Figure]:
         """The figures of the page by name; a notebook draws the last value of a cell."""
-        from shasam.report.page import audit_figures
+        from shasam.report.audit_page import audit_figures
 
         found = audit_figures([list(self.subjects)], [])
         return {key: Figure(str(figure)) for key, figure in found.items()}
@@ -161,7 +170,7 @@ class Audit:
     def to_html(self, path: str | Path | None = None) -> str:
         """The page of ``shasam audit --html``; written to a file as well, if one is named."""
         from shasam.files import write_atomic
-        from shasam.report.page import audit_page
+        from shasam.report.audit_page import audit_page
 
         page = audit_page([list(self.subjects)], [], self._call())
         if path is not None:

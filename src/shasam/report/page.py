@@ -1,4 +1,4 @@
-"""``report.html``: one self-contained page for a run, a comparison of runs, or an audit."""
+"""``report.html``: one self-contained page for a run or a comparison of runs."""
 
 from __future__ import annotations
 
@@ -19,18 +19,16 @@ from shasam.files import write_atomic
 from shasam.output.control import visible
 from shasam.report import figures
 from shasam.report.bars import bars
-from shasam.report.comparing import audit_settings, settings_of
+from shasam.report.comparing import settings_of
 from shasam.report.detail import detail, tiles
-from shasam.report.dots import forest
 from shasam.report.explorer import Budget
-from shasam.report.paired import Pairing
 from shasam.report.recommend import recommendations
 from shasam.report.representation import strongest
 from shasam.report.runs import recorded_subject, subject_of
 from shasam.report.subject import Subject
 from shasam.report.svg import COLOURS, marker
 from shasam.report.variants import opened_runs
-from shasam.report.words import count, joined, percent, probed, verdict, verdict_over
+from shasam.report.words import count, joined, percent, probed, verdict
 from shasam.runs.directory import RunDirectory
 
 THUMB_BYTES = 1_700_000
@@ -42,7 +40,7 @@ _KEPT = {
 }
 
 
-def _note(subject: Subject) -> str:
+def note(subject: Subject) -> str:
     return (
         "Values are computed from predictions. "
         f"Intervals of averages are percentiles of {count(subject.drawn.draws)} Bayesian bootstrap "
@@ -100,7 +98,7 @@ def write_report(
     if single:
         context |= {
             "title": f"{run.name} on {run.setting}",
-            "kicker": f"shasam report · {_tests(subjects[0])}",
+            "kicker": f"shasam report · {tests_of(subjects[0])}",
             "verdict": [*verdict(subjects[0]), *_probe_line(run, subjects[0])],
             "tiles": tiles(subjects[0]),
         }
@@ -112,7 +110,7 @@ def write_report(
         "details_left_out": f"{left} more methods are in the tables above." if left > 0 else "",
         "missing": _missing(opened),
         "level": f"{100 * subjects[0].drawn.level:g}",
-        "method_note": _note(subjects[0]),
+        "method_note": note(subjects[0]),
         "recompute": "\n".join(
             f"shasam audit {_shown(r.path, out)}/predictions.parquet --strata cell --min-group 0"
             for r in opened[:8]
@@ -121,7 +119,7 @@ def write_report(
     }
     write_atomic(out, render(context))
     if figures_dir is not None:
-        for name, figure in _figures(settings, subjects).items():
+        for name, figure in figures_of(settings, subjects).items():
             figures.save(figure, figures_dir / f"{name}.svg")
     return out
 
@@ -141,98 +139,6 @@ def _comparison(
         ],
         "tiles": [],
     }
-
-
-def write_audit(
-    subjects: Sequence[Sequence[Subject]], pairs: Sequence[Pairing], out: Path, command: str
-) -> Path:
-    """Write the page of an audit; returns ``out``."""
-    write_atomic(Path(out), audit_page(subjects, pairs, command))
-    return Path(out)
-
-
-def audit_page(
-    subjects: Sequence[Sequence[Subject]], pairs: Sequence[Pairing], command: str
-) -> str:
-    """The page of an audit: files side by side, each through each sensitive attribute."""
-    single = len(subjects) == 1 and len(subjects[0]) == 1
-    flat = [s for of_file in subjects for s in of_file]
-    budget = Budget(0)
-    details = [
-        detail(s, None, f"d{i}", budget, brief=not single) | {"name": f"{s.name}, by {s.attribute}"}
-        for i, s in enumerate(flat[:MOST_DETAILS])
-    ]
-    names = [of_file[0].name for of_file in subjects]
-    one_model = len(subjects) == 1 and not single
-    left = len(flat) - len(details)
-    first = flat[0]
-    settings = _audit_settings(subjects, pairs)
-    context: dict[str, Any] = {
-        "single": single,
-        "title": f"Audit of {joined(names[:4])}",
-        "kicker": f"shasam audit · {_tests(first, len(subjects[0]))}",
-        "verdict": _audit_verdict(subjects, settings),
-        "tiles": tiles(first) if single else [],
-        "settings": settings,
-        "details": details,
-        "unit": first.unit,
-        "forests": _forests(subjects[0]) if one_model else [],
-        "forest_says": "Combined groups come last."
-        if one_model and " & " in flat[-1].attribute
-        else "",
-        "details_title": "Each attribute, closer" if len(names) == 1 else "Each model, closer",
-        "details_left_out": f"{left} more are in the tables above." if left > 0 else "",
-        "missing": [],
-        "level": f"{100 * first.drawn.level:g}",
-        "method_note": _note(first),
-        "recompute": command,
-    }
-    return render(context)
-
-
-def write_audit_figures(
-    subjects: Sequence[Sequence[Subject]], pairs: Sequence[Pairing], folder: Path
-) -> None:
-    """The figures of an audit as SVG files."""
-    for name, figure in audit_figures(subjects, pairs).items():
-        figures.save(figure, folder / f"{name}.svg")
-
-
-def audit_figures(
-    subjects: Sequence[Sequence[Subject]], pairs: Sequence[Pairing]
-) -> dict[str, Markup]:
-    """The figures of an audit by name."""
-    flat = [s for of_file in subjects for s in of_file]
-    return _figures(_audit_settings(subjects, pairs), flat)
-
-
-def _audit_settings(
-    subjects: Sequence[Sequence[Subject]], pairs: Sequence[Pairing]
-) -> list[dict[str, Any]]:
-    # a figure with one point is left out
-    return [] if len(subjects) == 1 else audit_settings(subjects, pairs)
-
-
-def _audit_verdict(
-    subjects: Sequence[Sequence[Subject]], settings: Sequence[dict[str, Any]]
-) -> list[str]:
-    if len(subjects) > 1:
-        return [line for s in settings for line in s["verdict"]]
-    return verdict(subjects[0][0]) if len(subjects[0]) == 1 else verdict_over(subjects[0])
-
-
-def _forests(subjects: Sequence[Subject]) -> list[dict[str, Any]]:
-    """All attributes of one model in one picture for each error; of many classes, one for all."""
-    first, classes = subjects[0], subjects[0].counts.classes
-    if len(classes) != 2:
-        return [{"title": "Wrong predictions", "figure": forest(subjects, None)}]
-    return [
-        {
-            "title": f"{first.outcome or 'True class'} {classes[c]}, called {classes[1 - c]}",
-            "figure": forest(subjects, c),
-        }
-        for c in (0, 1)
-    ]
 
 
 def _probe_line(run: RunDirectory, subject: Subject) -> list[str]:
@@ -300,10 +206,10 @@ def _representatives(runs: Sequence[RunDirectory]) -> list[RunDirectory]:
     return list(first.values())[:MOST_DETAILS]
 
 
-def _tests(subject: Subject, attributes: int = 1) -> str:
+def tests_of(subject: Subject, attributes: int = 1) -> str:
     groups = len(subject.counts.groups)
     seen = f"{groups} groups" if attributes == 1 else f"{attributes} attributes"
-    return f"{count(subject.counts.total)} test {subject.unit}, {seen}"
+    return f"{count(subject.rows.total)} test {subject.unit}, {seen}"
 
 
 def _shown(path: Path, out: Path) -> str:
@@ -329,11 +235,11 @@ def _missing(runs: Sequence[RunDirectory]) -> list[str]:
     return lines
 
 
-def _figures(settings: Sequence[dict[str, Any]], subjects: Sequence[Subject]) -> dict[str, Markup]:
+def figures_of(
+    settings: Sequence[dict[str, Any]], subjects: Sequence[Subject]
+) -> dict[str, Markup]:
     """Every figure that is also a file, by its name."""
     found = {f"tradeoff-{i}": s["figure"] for i, s in enumerate(settings)}
-    if not settings and len(subjects) > 1:
-        found |= {f"forest-{i}": f["figure"] for i, f in enumerate(_forests(subjects))}
     for i, subject in enumerate(subjects):
         found[f"groups-{i}"] = bars(subject)
         found[f"scores-{i}"] = figures.score_curves(subject, subject.counts.classes[-1])

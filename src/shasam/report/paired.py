@@ -103,6 +103,8 @@ def _matched(x: Predictions, y: Predictions) -> tuple[Any, Any, str]:
         return everything, everything, "their classes or groups are not the same"
     if not (x.row_by_row and y.row_by_row):
         return everything, everything, "rows were counted and are not known one by one"
+    if x.context.weights is not None or y.context.weights is not None:
+        return everything, everything, "rows are weighted, and differences do not take weights"
     if len(x) != len(y):
         numbers = f"{len(x):,} and {len(y):,}"
         return everything, everything, f"their test rows are not the same ({numbers})"

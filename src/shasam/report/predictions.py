@@ -16,6 +16,7 @@ from shasam.metrics import intersect
 from shasam.registry import did_you_mean
 from shasam.report.codes import checked_score, codes_of, without_missing
 from shasam.report.columns import ID, LABELS, Chosen, Columns, choose, count_column
+from shasam.report.context import context_of
 from shasam.report.counting import MOST_ROWS, ROWS, counted, given_counts
 from shasam.tables import TableFile, open_table
 from shasam.tables.table import slices
@@ -45,15 +46,7 @@ def read_predictions(
     chosen = choose(source, asked)
     matched = ids and ID in source.column_names
     wanted = list(dict.fromkeys([*chosen.all, *([ID] if matched else [])]))
-    if asked.counts:
-        table = given_counts(source, chosen, count_column(source))
-    elif (source.rows or 0) > MOST_ROWS:
-        told = partial(_tell, progress, source.rows)
-        table = counted(source.batches(chosen.all), chosen, asked.threshold, where, told)
-    else:
-        table = source.read(wanted)
-        if table.num_rows > MOST_ROWS:
-            table = counted(slices(table.select(chosen.all)), chosen, asked.threshold, where)
+    table = _rows_of(source, asked, chosen, wanted, progress)
     if not table.num_rows:
         raise DataError(f"{where} has no rows; there is nothing to audit")
     kept = ROWS not in table.column_names
@@ -90,8 +83,31 @@ def read_predictions(
         repeats=None if kept else table.column(ROWS).to_numpy(),
         name=name or (source.path.stem if source.content is None else source.name),
         outcome=_protocol(metadata, "target") or ("" if chosen.label in PLAIN else chosen.label),
+        threshold=_threshold(asked, chosen, positive),
+        context=context_of(table, chosen, where),
     )
     return _by_attribute(whole, table, chosen, where, metadata)
+
+
+def _rows_of(
+    source: TableFile,
+    asked: Columns,
+    chosen: Chosen,
+    wanted: list[str],
+    progress: Callable[[int, int], None] | None,
+) -> pa.Table:
+    """The rows, counted where there are many; rows that have weights are kept one by one."""
+    if asked.counts:
+        return given_counts(source, chosen, count_column(source))
+    keep = chosen.weight is not None
+    if not keep and (source.rows or 0) > MOST_ROWS:
+        told = partial(_tell, progress, source.rows)
+        batches = source.batches(chosen.all)
+        return counted(batches, chosen, asked.threshold, source.name, told)
+    table = source.read(wanted)
+    if not keep and table.num_rows > MOST_ROWS:
+        return counted(slices(table.select(chosen.all)), chosen, asked.threshold, source.name)
+    return table
 
 
 def _tell(progress: Callable[[int, int], None] | None, rows: int | None, done: int) -> None:
@@ -229,6 +245,13 @@ def _scores(
     if set(named) == set(classes):
         values = [values[named[c]] for c in classes]
     return np.stack(values, 1)
+
+
+def _threshold(asked: Columns, chosen: Chosen, positive: int | None) -> float | None:
+    """The one that decided, if predictions come from scores."""
+    if chosen.prediction is not None or positive is None:
+        return None
+    return 0.5 if asked.threshold is None else asked.threshold
 
 
 def _decide(

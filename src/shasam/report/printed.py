@@ -5,12 +5,15 @@ from __future__ import annotations
 from rich import box
 from rich.table import Table
 
-from shasam.metrics import Estimate, catalogue
+from shasam.metrics import Estimate, Slices, catalogue
 from shasam.output.terminal import Screen
 from shasam.report.paired import Pairing
+from shasam.report.reference import Reference
 from shasam.report.subject import Subject
-from shasam.report.words import count, percent, verdict
+from shasam.report.timeline import Timeline
+from shasam.report.words import count, found_slices, percent, verdict
 
+_PRINTED_RATES = ("selection", "fpr", "fnr")
 WIDE = 100  # columns from which a metric's label fits beside its name
 
 
@@ -24,6 +27,14 @@ def print_subject(subject: Subject, screen: Screen) -> None:
     screen.print(_metrics(subject, screen.width >= WIDE))
     for why in dict.fromkeys(subject.approximate.values()):
         screen.print(f"≈ approximate: {why}", style="dim")
+    if subject.reference is not None:
+        screen.print(_against(subject, subject.reference))
+        screen.print(subject.reference.four_fifths(subject.small))
+    if subject.timeline is not None:
+        screen.print(_over_time(subject.timeline))
+    if subject.slices is not None:
+        screen.print(_slices(subject.slices))
+        screen.print(found_slices(subject.slices))
 
 
 def print_pairing(pair: Pairing, screen: Screen) -> None:
@@ -80,6 +91,43 @@ def _metrics(subject: Subject, wide: bool) -> Table:
         span = f"≈ {span}" if key in subject.approximate else span
         label = [catalogue.label_of(key)] if wide else []
         table.add_row(f"{key} {better}", *label, value, span, count(e.support))
+    return table
+
+
+def _against(subject: Subject, reference: Reference) -> Table:
+    """Three rates of every group against the reference; JSON and the page have all six."""
+    table = Table(title=f"Against {reference.says}", title_justify="left", box=box.SIMPLE_HEAD)
+    table.add_column("rate", overflow="fold")
+    table.add_column("group", overflow="fold")
+    for name in ("difference, points", "ratio, %"):
+        table.add_column(name, justify="right")
+    for rate in _PRINTED_RATES:
+        for a in reference.rates[rate]:
+            ends = ["{} ({})".format(*_shown(e, 1)) for e in (a.difference, a.ratio)]
+            table.add_row(rate, a.group, *ends, style="dim" if a.group in subject.small else None)
+    return table
+
+
+def _over_time(timeline: Timeline) -> Table:
+    title = f"{timeline.metric} by {timeline.period} of {timeline.column}, in points"
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
+    table.add_column(timeline.period)
+    for name in ("rows", "value", "interval", "support"):
+        table.add_column(name, justify="right")
+    for p in timeline.periods:
+        table.add_row(p.name, count(p.rows), *_shown(p.estimate, 2), count(p.estimate.support))
+    return table
+
+
+def _slices(found: Slices) -> Table:
+    table = Table(title="Worst slices", title_justify="left", box=box.SIMPLE_HEAD)
+    table.add_column("slice", overflow="fold")
+    for name in ("rows", "wrong, %", "interval", "rest, %", "q"):
+        table.add_column(name, justify="right")
+    for s in found.found:
+        numbers = [*_shown(s.rate, 1), percent(s.rest), f"{s.q:.3f}" if s.q >= 0.001 else "<0.001"]
+        known = None if s.q <= found.false_finds else "dim"
+        table.add_row(s.name, count(s.rate.support), *numbers, style=known)
     return table
 
 

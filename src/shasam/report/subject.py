@@ -13,6 +13,8 @@ from shasam.metrics import (
     Counts,
     Estimate,
     Rate,
+    Slices,
+    catalogue,
     cell_rates,
     claim_of,
     evaluate,
@@ -20,23 +22,15 @@ from shasam.metrics import (
 )
 from shasam.metrics.areas import densities
 from shasam.metrics.calibration import Reliability
+from shasam.metrics.counts import weighted
 from shasam.metrics.coverage import approximate
 from shasam.metrics.scores import checked_scores
+from shasam.report.drawn import OF_RUNS, Drawn
+from shasam.report.reference import Reference
+from shasam.report.timeline import Timeline
 from shasam.types import Predictions
 
-
-@dataclass(frozen=True)
-class Drawn:
-    """How intervals are made and which groups are compared; the defaults are those of an audit."""
-
-    draws: int = 2000
-    seed: int = 0
-    level: float = 0.95
-    strata: str = "none"  # whose sizes resampling keeps
-    min_group: int = 30  # groups with fewer rows are shown, but not compared
-
-
-OF_RUNS = Drawn(strata="cell", min_group=0)  # a run's splits have fixed cells
+__all__ = ["OF_RUNS", "Drawn", "Subject", "counts_of"]
 
 
 @dataclass(frozen=True)
@@ -51,6 +45,7 @@ class Subject:
     method: str = ""  # of a run
     seed: int | None = None  # of a run
     claim: Claim | None = None  # what may be said of the gap between groups
+    slices: Slices | None = None  # of all rows, so only the first attribute of a file has them
 
     @classmethod
     def of(
@@ -82,6 +77,7 @@ class Subject:
                 min_group=drawn.min_group,
                 repeats=rows.repeats,
                 metrics=metrics,
+                weights=rows.context.weights,
             )
         large = counts.only(counts.large(drawn.min_group))
         claim = claim_of(large, estimates, positive=rows.positive, level=drawn.level)
@@ -119,7 +115,7 @@ class Subject:
     def density_GB(self) -> np.ndarray | None:
         """Of the positive class's score, by group; None without scores or for many classes."""
         rows = self.rows
-        if not rows.scored or len(rows.classes) != 2:
+        if not self.scored or len(rows.classes) != 2:
             return None
         favourable = rows.positive if rows.positive is not None else 1
         scores = self._probabilities[:, favourable]
@@ -128,11 +124,29 @@ class Subject:
     @cached_property
     def reliability(self) -> Reliability | None:
         rows = self.rows
-        if not rows.scored:
+        if not self.scored:
             return None
         chosen = np.take_along_axis(self._probabilities, rows.prediction[:, None], 1)[:, 0]
         right = rows.prediction == rows.target
         return Reliability.of(right, chosen, rows.sensitive, len(rows.groups), rows.repeats)
+
+    @property
+    def scored(self) -> bool:
+        """Whether metrics and figures of scores are shown; they do not take sample weights."""
+        return self.rows.scored and self.rows.context.weights is None
+
+    @cached_property
+    def reference(self) -> Reference | None:
+        """Every group against the reference group; None where no class is positive."""
+        return Reference.of(self.counts, self.drawn.reference, self.positive, self.drawn.level)
+
+    @cached_property
+    def timeline(self) -> Timeline | None:
+        """The gap of every period; None where rows have no dates."""
+        metric = "eo_mean" if self.claim is None else self.claim.metric
+        return (
+            None if self.rows.context.when is None else Timeline.of(self.rows, self.drawn, metric)
+        )
 
     @property
     def _probabilities(self) -> np.ndarray:
@@ -144,7 +158,14 @@ class Subject:
         compared = self.counts.only(self.counts.large(self.drawn.min_group))
         if self.drawn.level != 0.95 or not len(compared.groups):
             return {}
-        found = {key: approximate(key, compared) for key in self.estimates}
+        found = {
+            key: approximate(
+                key, compared, support=e.support,
+                between_groups=catalogue.named(key).between_groups,
+            )
+            for key, e in self.estimates.items()
+            if e.defined
+        }  # fmt: skip
         return {key: why for key, why in found.items() if why}
 
     @property
@@ -155,6 +176,8 @@ class Subject:
 
 
 def counts_of(rows: Predictions) -> Counts:
-    """How many rows have each (class, prediction, group)."""
+    """How many rows have each (class, prediction, group); weighted rows what they are worth."""
     codes = (rows.target, rows.prediction, rows.sensitive)
+    if rows.context.weights is not None:
+        return weighted(*codes, rows.context.weights, rows.classes, rows.groups)[1]
     return Counts.from_codes(*codes, rows.classes, rows.groups, rows.repeats)

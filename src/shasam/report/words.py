@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from shasam.metrics import Claim, Comparison, Estimate
+from shasam.metrics import Claim, Comparison, Estimate, Slices
 from shasam.metrics.counts import recalls
 from shasam.report.subject import Subject
 
@@ -47,9 +47,10 @@ def verdict(subject: Subject) -> list[str]:
         if claim.metric in subject.approximate:
             lines.append(f"The interval is approximate: {subject.approximate[claim.metric]}.")
     lines.append(
-        f"Of {count(subject.counts.total)} test {subject.unit}, {percent(acc.value)} % are "
+        f"Of {count(subject.rows.total)} test {subject.unit}, {percent(acc.value)} % are "
         f"classified correctly ({100 * subject.drawn.level:g} % interval {interval(acc)})."
     )
+    lines += weighing(subject)
     if subject.small:
         few, many = len(subject.small) == 1, len(subject.small) > 5
         names = joined([*subject.small[:5], *(["others"] if many else [])])
@@ -86,9 +87,10 @@ def verdict_over(subjects: Sequence[Subject]) -> list[str]:
         lines.append(f"Nothing can be compared by {joined(silent)}.")
     first, acc = subjects[0], subjects[0].estimates["accuracy"]
     lines.append(
-        f"Of {count(first.counts.total)} test {first.unit}, {percent(acc.value)} % are "
+        f"Of {count(first.rows.total)} test {first.unit}, {percent(acc.value)} % are "
         f"classified correctly ({100 * first.drawn.level:g} % interval {interval(acc)})."
     )
+    lines += weighing(first)
     few = [f"{len(s.small)} of {s.attribute}" for s in subjects if s.small]
     if few:
         lines.append(
@@ -96,6 +98,21 @@ def verdict_over(subjects: Sequence[Subject]) -> list[str]:
             f"compared: {joined(few)}."
         )
     return lines
+
+
+def weighing(subject: Subject) -> list[str]:
+    """What weights do to the numbers, where there are some."""
+    context = subject.rows.context
+    if context.weights is None:
+        return []
+    scores = (
+        " Metrics of scores do not take weights and are left out." if subject.rows.scored else ""
+    )
+    return [
+        f"Rows are weighted by {context.weight}: for intervals, {count(subject.rows.total)} rows "
+        f"are worth {count(round(subject.counts.n_CPG.sum()))} of equal weight within the groups, "
+        f"and supports count those.{scores}"
+    ]
 
 
 def harms(subject: Subject) -> list[str]:
@@ -162,6 +179,20 @@ def sureness(claim: Claim, subject: Subject) -> str:
         f"Between the groups of {attribute} no gap is shown, but it could be up to "
         f"{percent(e.high)} points: what is seen, {percent(e.value)} points, is within what chance "
         f"alone gives ({sure}; {count(e.support)} {subject.unit} in the smallest {cell})."
+    )
+
+
+def found_slices(slices: Slices) -> str:
+    """What was searched, how, and how many slices stand out."""
+    number = len(slices.reported)
+    stand_out = (
+        "No slice is" if not number else f"{number} of those shown {'is' if number == 1 else 'are'}"
+    )
+    return (
+        f"{stand_out} worse than the rest of the rows beyond chance: {count(slices.searched)} "
+        f"slices of at least {count(slices.min_support)} rows were searched, and at most "
+        f"{100 * slices.false_finds:g} % of what is reported is expected to be false (q, Benjamini "
+        "and Hochberg)."
     )
 
 
