@@ -86,7 +86,9 @@ def parse_json(text: str | bytes, where: str) -> Any:
     """The value of a JSON text; how many values it has is counted before any is built."""
     content = text.encode(errors="surrogatepass") if isinstance(text, str) else text
     if sum(content.count(sign) for sign in (b",", b"[", b"{")) > MAX_VALUES:
-        raise DataError(f"{where} holds more than {MAX_VALUES:,} values; it is not one of ours")
+        raise DataError(
+            f"{where} holds more than {MAX_VALUES:,} values; shasam writes no such file"
+        )
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -131,4 +133,4 @@ def _check_plain(value: Any, where: str, keys: tuple[str, ...]) -> None:
 
 def _check_text(text: str, place: str) -> None:
     if "\0" in text or any("\ud800" <= sign <= "\udfff" for sign in text):
-        raise SpecError(f"{place}: {text[:40]!a} holds a character that no text may have")
+        raise SpecError(f"{place}: {text[:40]!a} holds an invalid character; remove it")

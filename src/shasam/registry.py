@@ -101,7 +101,8 @@ def _load(kind: str) -> None:
             _BROKEN[kind, entry.name] = why
             warnings.warn(
                 f"the plugin {entry.name!r} of the group {entry.group!r} is left out: {why}. "
-                f"Mend or uninstall the package {entry.dist.name if entry.dist else 'it is from'}",
+                "Repair or uninstall the package "
+                f"{entry.dist.name if entry.dist else 'it is from'}",
                 ShasamWarning,
                 stacklevel=3,
             )

@@ -124,7 +124,7 @@ def test_two_packers_of_the_same_files_do_not_disturb_each_other(tmp_path: Path)
 
 
 def test_what_is_not_a_store_is_refused_with_a_sentence(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="not a whole packed store"):
+    with pytest.raises(DataError, match="not a complete packed store"):
         Store.open(tmp_path)
     (tmp_path / "store.json").write_text("[" * 100_000)
     with pytest.raises(DataError, match=r"store\.json is not JSON"):

@@ -149,7 +149,7 @@ def test_a_model_that_cannot_be_had_from_the_hub_is_a_sentence(tmp_path, monkeyp
     hub = pytest.importorskip("huggingface_hub")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(hub.constants, "HF_HUB_OFFLINE", True)
-    with pytest.raises(InputError, match="could not be had from the hub"):
+    with pytest.raises(InputError, match="could not be downloaded from the hub"):
         shasam.load("nobody/nothing")
     (tmp_path / "runs").mkdir()
     with pytest.raises(InputError, match="not a run directory"):

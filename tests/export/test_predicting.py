@@ -62,7 +62,7 @@ def test_what_is_not_predicted_is_told(runs, photos, tmp_path, capsys):
     assert "GIF" in found["a/moving.gif"]["problem"] and "TIFF" in found["a/scan.tif"]["problem"]
     shown = capsys.readouterr().out
     assert "20 predictions" in shown and "2 of 22 could not be used" in shown
-    assert "left alone: 1 .csv, 1 .txt" in shown or "left alone: 1 .txt, 1 .csv" in shown
+    assert "skipped: 1 .csv, 1 .txt" in shown or "skipped: 1 .txt, 1 .csv" in shown
 
 
 def test_a_model_that_decides_by_group_reads_the_column_of_groups(runs, photos, tmp_path):

@@ -278,7 +278,7 @@ def test_tails_and_adjustments_equal_scipys() -> None:
 @pytest.mark.parametrize(
     ("rule", "says"),
     [
-        ("age", "is no rule"),
+        ("age", "is not a rule"),
         ("agee<3", "did you mean 'age'"),
         ("age<young", "compares numbers"),
         ("sex<f", "orders text"),

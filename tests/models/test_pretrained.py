@@ -82,7 +82,7 @@ def test_only_the_known_weights_file_is_opened(monkeypatch):
     pytest.importorskip(PACKAGE, reason="needs shasam[pretrained]")
     monkeypatch.setattr(efficientnet, "WEIGHTS_SHA256", "0" * 64)
     monkeypatch.setattr(torch, "load", lambda *a, **k: pytest.fail("the file was opened"))
-    with pytest.raises(InputError, match="not the file that is known"):
+    with pytest.raises(InputError, match="not the expected file"):
         EfficientNetLite0().load_pretrained()
 
 

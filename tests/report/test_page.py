@@ -127,7 +127,7 @@ def test_the_numbers_of_a_run_come_from_its_predictions(one_run: Path) -> None:
 
 
 def test_folders_that_are_no_runs_are_refused_with_advice(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="no run directory"):
+    with pytest.raises(DataError, match="not a run directory"):
         write_report([tmp_path / "none"], tmp_path / "r.html")
     with pytest.raises(DataError, match=r"no predictions\.parquet"):
         write_report([tmp_path], tmp_path / "r.html")

@@ -95,7 +95,7 @@ def test_a_run_of_an_experiment_is_a_record_and_a_folder_of_something_else_is_no
     assert difference(run.path, folder).same
     with pytest.raises(InputError, match="records list"):
         open_record(tmp_path / "experiment" / "ce-000000000000", tmp_path)
-    with pytest.raises(InputError, match="no record"):
+    with pytest.raises(InputError, match="not a record"):
         open_record(tmp_path / "nothing", tmp_path)
     (folder / "metrics.json").unlink()
     with pytest.raises(InputError, match=r"has no metrics\.json"):

@@ -120,7 +120,7 @@ WRONG = {
     "too many": (["z.npy", "-k", "400"], "at most 300"),
     "no such column": (["z.parquet", "-k", "2", "--id-column", "nam"], "did you mean"),
     "rows": (["q.npy", "-k", "2", "--table", "z.parquet", "--id-column", "name"], "300 rows and"),
-    "no numbers": (["z.parquet", "--cost-column", "name", "--budget", "2"], "is no number"),
+    "no numbers": (["z.parquet", "--cost-column", "name", "--budget", "2"], "is not a number"),
     "threads": (["z.npy", "-k", "2", "--threads", "0"], "at least 1"),
     "saturated with a query": (
         ["z.npy", "-k", "2", "--function", "saturated", "--query", "q.npy"],

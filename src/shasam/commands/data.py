@@ -59,7 +59,7 @@ def check(
         console.print("  " + " = ".join(group))
     broken = store.verify()
     if broken and vectors:
-        raise DataError(f"{store.directory} was changed while it was read")
+        raise DataError(f"{store.directory} was changed while it was read; run the command again")
     if broken:
         raise DataError(
             f"{len(broken)} files of the packed store are damaged ({', '.join(broken[:3])}); "

@@ -71,7 +71,8 @@ def evaluate(
         if data.manifest.sha256 != expected:
             raise DataError(
                 f"the data is not what {run} was trained on: its manifest was "
-                f"{expected[:12]} and is now {data.manifest.sha256[:12]}"
+                f"{expected[:12]} and is now {data.manifest.sha256[:12]}. Bring the old data back, "
+                "or give its place with --root and --csv"
             )
         log = RunLog(directory.file("log.jsonl"))
         evaluate_run(directory, model.method, data, model.fabric, log, "shasam evaluate")

@@ -20,7 +20,7 @@ def export(
     Parameters
     ----------
     run
-        The run directory of a trained model, or anything else that `shasam predict` takes.
+        The run directory of a trained model, or anything else that predict takes.
     format
         onnx (runs without torch), torchscript (needs torch alone), safetensors (for shasam.load),
         or hub: a folder with weights, config.json and a model card, to be pushed to a model hub.

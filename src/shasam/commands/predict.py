@@ -34,7 +34,7 @@ def predict(
     Parameters
     ----------
     run
-        The run directory of a trained model, a folder that `shasam export` wrote, or a hub id.
+        The run directory of a trained model, a folder that export wrote, or a hub id.
     images
         A folder, searched with its subfolders; one image; or a table with paths (CSV, Parquet or
         Arrow). For a model of vectors: a file of them (.npy, .npz, .safetensors, Parquet, Arrow).
@@ -97,7 +97,7 @@ def predict(
     if reasons:
         say(f"{reasons} of {done} could not be used; the column problem says why")
     if left:
-        say(f"left alone: {left}")
+        say(f"skipped: {left}")
 
 
 def _vectors(

@@ -176,7 +176,7 @@ def _numbers(path: Path, name: str, rows: int) -> list[float]:
             found.append(float(text))
         except ValueError:
             raise InputError(
-                f"row {row} of {path}, column {name!r}: {text[:40]!r} is no number"
+                f"row {row} of {path}, column {name!r}: {text[:40]!r} is not a number"
             ) from None
     return found
 

@@ -120,8 +120,8 @@ def _split_rule(source: Source) -> str:
     if "split" in source.table().column_names:
         if biased and source.split != "official":
             raise SpecError(
-                "the data has a partition of its own, which alpha, n_per_group and "
-                "holdout_per_cell would change; say so with split=balanced"
+                "the data has splits of its own, which alpha, n_per_group and holdout_per_cell "
+                "would change; to replace them, add --split balanced"
             )
         return "official"
     return "balanced" if biased else source.split
@@ -147,7 +147,7 @@ def assemble(source: Source, protocol: Protocol, store: Store | VectorStore) -> 
         first = "; ".join(f"{ids[int(r)]}: {reasons[r]}" for r in bad[:3])
         raise DataError(
             f"{len(bad)} of {len(reasons)} {what} ({len(bad) / len(reasons):.1%}) cannot be read "
-            f"({first}, ...). Put them right, or accept that they are left out with --allow-bad"
+            f"({first}, ...). Repair them, or leave them out with --allow-bad"
         )
     good = np.flatnonzero(reasons == "")
     excluded = [*source.listing.excluded]

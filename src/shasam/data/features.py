@@ -82,10 +82,10 @@ def open_features(path: Path, key: str | None = None, ids: Sequence[str] = ()) -
     suffix = path.suffix.lower()
     if suffix not in SUFFIXES:
         raise InputError(
-            f"{path.name} is no file of vectors; --features takes {', '.join(SUFFIXES)}"
+            f"{path.name} is not a file of vectors; --features takes {', '.join(SUFFIXES)}"
         )
     if path.stat().st_size == 0:
-        raise InputError(f"{path.name} is empty")
+        raise InputError(f"{path.name} is empty; give a file with vectors")
     found = _opened(path, suffix, key, ids)
     for part in found.parts:
         _check(part, path.name)

@@ -100,6 +100,6 @@ def _differ(target: Labelling, sensitive: Labelling, protocol: Protocol) -> None
         return
     raise DataError(
         f"the target {protocol.target!r} and the sensitive attribute {protocol.sensitive!r} say "
-        "the same: no class has images of two groups, so there is nothing to be fair about. Name "
-        "another column or rule with --target or --sensitive"
+        "the same: no class has images of two groups, so groups cannot be compared. Choose another "
+        "column or rule with --target or --sensitive"
     )

@@ -113,7 +113,9 @@ class Protocol:
     ) -> tuple[list[str], dict[int, str], list[str]]:
         if self.split == "official":
             if "split" not in table.column_names:
-                raise DataError(f"{self.source} has no partition of its own; choose another split")
+                raise DataError(
+                    f"{self.source} has no splits of its own; use --split stratified or balanced"
+                )
             own = table.column("split").to_pylist()
             odd = {r: f"split {own[r]!r} is not one of {SPLITS}" for r in range(len(ids))
                    if kept[r] and own[r] not in SPLITS}  # fmt: skip
@@ -131,7 +133,9 @@ class Protocol:
             split, left = _fill(units, cell, want, len(ids), exact=False)
             return split, left, []
         if self.split != "balanced":
-            raise DataError(f"there is no split {self.split!r}: official, balanced, stratified")
+            raise DataError(
+                f"there is no split {self.split!r}; choose official, balanced or stratified"
+            )
         return self._balanced(units, ids, cell, have, t_names, s_names)
 
     def _balanced(
@@ -151,7 +155,7 @@ class Protocol:
             small = names[int(have.argmin())]
             raise DataError(
                 f"the cell {small} has {have.min()} images, too few for a balanced split; "
-                f"choose another target or sensitive attribute, or split='stratified'"
+                f"choose another target or sensitive attribute, or --split stratified"
             )
         if hold < self.holdout_per_cell:
             said.append(
@@ -176,7 +180,10 @@ class Protocol:
             middle = (low + high + 1) // 2
             low, high = (middle, high) if (counts(middle) <= free).all() else (low, middle - 1)
         if low < classes:
-            raise DataError("too few images are left for training after the held-out cells")
+            raise DataError(
+                "too few images are left for training after those held out for val and test; lower "
+                "--holdout-per-cell, or give more images"
+            )
         if self.n_per_group and low < self.n_per_group:
             short = int((free - counts(self.n_per_group)).argmin())
             said.append(

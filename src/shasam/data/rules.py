@@ -118,9 +118,9 @@ def _bins(
     try:
         edges = [float(part) for part in text.split(",")]
     except ValueError as error:
-        raise DataError(f"[{text}] should be numbers, such as {name}:[0,20,40,60]") from error
+        raise DataError(f"[{text}] must be numbers, such as {name}:[0,20,40,60]") from error
     if edges != sorted(set(edges)):
-        raise DataError(f"[{text}] should rise, such as {name}:[0,20,40,60]")
+        raise DataError(f"[{text}] must increase, such as {name}:[0,20,40,60]")
     value = _numbers(name, _column(name, table, labels, what))
     codes = np.searchsorted(edges, value, side="right").astype(np.int64) - 1
     codes[np.isnan(value)] = -1

@@ -124,7 +124,7 @@ class Store:
     def open(cls, directory: Path) -> Store:
         """The store of a folder, once every file of it has its hash."""
         if not (directory / "store.json").exists():
-            raise DataError(f"{directory} is not a whole packed store: it has no store.json")
+            raise DataError(f"{directory} is not a complete packed store: it has no store.json")
         try:
             record = read_json(directory / "store.json")
         except DataError as error:
@@ -133,7 +133,9 @@ class Store:
             if record.pop("sha256", None) != _digest(record):
                 raise DamagedStore(f"{directory}/store.json is damaged: it fails its own hash")
             if record["version"] != VERSION:
-                raise DataError(f"{directory} was packed by another version; pack it anew")
+                raise DataError(
+                    f"{directory} was packed by another version of shasam; delete it and pack again"
+                )
             shards = tuple(Shard(**shard) for shard in record["shards"])
             store = cls(directory, int(record["size"]), int(record["shard_rows"]), shards)
         except (KeyError, TypeError, ValueError) as error:

@@ -39,7 +39,9 @@ class Stage:
 
     def __post_init__(self) -> None:
         if self.views > 1 and not self.augment:
-            raise ContractError(f"stage {self.name!r}: {self.views} views of an image need augment")
+            raise ContractError(
+                f"stage {self.name!r}: {self.views} views of an image need augment=True"
+            )
 
 
 class Method(nn.Module):

@@ -180,7 +180,7 @@ def column_of_rule(text: str) -> str:
 def _parsed(text: str) -> tuple[str, str, str]:
     found = _RULE.match(text)
     if not found:
-        raise InputError(f"{text!r} is no rule; write it like age<35 or region=north")
+        raise InputError(f"{text!r} is not a rule; write it like age<35 or region=north")
     return found["column"], found["sign"], found["value"]
 
 

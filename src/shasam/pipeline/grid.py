@@ -133,7 +133,7 @@ def _check_shape(body: Mapping[str, Any]) -> None:
     values = (v for v in (body.get("grid") or {}).values() if isinstance(v, list))
     count = len(runs) * math.prod(len(v) for v in values)
     if count > MOST_RUNS:
-        raise SpecError(f"the grid stands for {count:,} runs; it may have {MOST_RUNS:,}")
+        raise SpecError(f"the grid has {count:,} runs; at most {MOST_RUNS:,} are allowed")
 
 
 def _run(entry: Mapping[str, Any]) -> dict[str, Any]:

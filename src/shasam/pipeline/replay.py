@@ -58,7 +58,7 @@ def open_record(path: Path, scratch: Path) -> Path:
             "its runs"
         )
     raise InputError(
-        f"{path} is no record: give a run directory, or a run of an experiment such as "
+        f"{path} is not a record: give a run directory, or a run of an experiment such as "
         "experiments/faces/ce-0123456789ab"
     )
 

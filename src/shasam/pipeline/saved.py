@@ -98,7 +98,7 @@ def _of_hub(name: str) -> Saved:
     except Exception as error:  # of the network, the hub and the cache: dozens of kinds
         reason = " ".join(str(error).split())[:200]
         raise InputError(
-            f"{name} is no folder here and could not be had from the hub: {reason}"
+            f"{name} is not a folder, and could not be downloaded from the hub: {reason}"
         ) from error
     # the files of a snapshot are links into the folder of their model, two levels up
     return _of_folder(snapshot, within=snapshot.parent.parent, where=name)

@@ -63,7 +63,7 @@ def limits_of(texts: Sequence[str]) -> list[Limit]:
         try:
             value = float(bound)
         except ValueError:
-            raise SpecError(f"{text!r} is no limit; write it like eo_mean=0.05") from None
+            raise SpecError(f"{text!r} is not a limit; write it like eo_mean=0.05") from None
         if not 0 <= value <= 2:
             raise SpecError(f"the limit {bound} is not a fraction; 5 points are 0.05")
         out.append(Limit(metric, end, value))

@@ -62,8 +62,8 @@ def choose(table: TableFile, asked: Columns) -> Chosen:
     """The columns to read; a complaint says which one is not there and how to name another."""
     if asked.prediction is not None and asked.threshold is not None:
         raise InputError(
-            f"--threshold {asked.threshold:g} decides by the score and --prediction "
-            f"{asked.prediction} is decided already; give one of the two"
+            f"--threshold {asked.threshold:g} makes predictions from the score, and --prediction "
+            f"{asked.prediction} names a column that has them already; give one of the two"
         )
     if asked.weight is not None and asked.counts:
         raise InputError(

@@ -226,8 +226,8 @@ def _chance(by_method: Mapping[str, Sequence[Subject]]) -> list[str]:
     some = f"{joined(poor)} {'is' if len(poor) == 1 else 'are'} not"
     who = "No method is" if len(poor) == len(by_method) else some
     return [
-        f"{who} shown to be more accurate than always naming the most common class "
-        f"({percent(chance)} %): a small gap there means nothing."
+        f"{who} shown to be more accurate than always predicting the most common class "
+        f"({percent(chance)} %); a small gap is meaningless in that case."
     ]
 
 

@@ -41,12 +41,12 @@ CURVES = (
     ),
     Curve(
         "Effective rank",
-        "How many directions the features use; a fall towards 1 is a collapse.",
+        "How many directions the features use. A fall towards 1 means collapse.",
         (("", _key("effective_rank")),),
     ),
     Curve(
         "Mean cosine between images",
-        "Near 1 all features are the same: a collapse.",
+        "Near 1, all features are the same, which means collapse.",
         (("", _key("mean_cosine")),),
     ),
     Curve(
@@ -56,7 +56,7 @@ CURVES = (
     ),
     Curve(
         "Share of terms on the wrong side",
-        "Anchors whose negatives are nearer than their positives.",
+        "Anchors that are nearer to their negatives than to their positives.",
         (("", _key("wrong_side")),),
     ),
 )

@@ -221,10 +221,10 @@ def _maps(run: RunDirectory, subject: Subject, dots: int) -> tuple[list[dict[str
         figure, outside = embedding(x, y, codes.astype(int), names, by)
         maps.append({"by": by, "figure": figure})
     says = (
-        f"A two-dimensional projection of the features of {count(len(x))} test images, a panel for "
-        "each class and each group with all others in grey. Classes should lie apart; where the "
-        "panels of the groups differ, the features tell them."
-        + (f" {count(outside)} far images are outside of the panels." if outside else "")
+        f"A two-dimensional projection of the features of {count(len(x))} test images, with a "
+        "panel for each class and each group; all others are in grey. Classes should be separate. "
+        "Where the panels of the groups differ, the group can be read from the features."
+        + (f" {count(outside)} distant images are outside of the panels." if outside else "")
     )
     return maps, says
 

@@ -44,10 +44,10 @@ def note(subject: Subject) -> str:
     return (
         "Values are computed from predictions. "
         f"Intervals of averages are percentiles of {count(subject.drawn.draws)} Bayesian bootstrap "
-        f"draws from the counts, {_KEPT[subject.drawn.strata]}; those of gaps come from inverting "
-        "a test, so that a gap of 0 can be inside, and start at 0 where shuffling the groups "
-        "within each class gives as large a gap in more than one of twenty cases; those of single "
-        "rates are Wilson's. An undefined number says why and is never 0."
+        f"draws from the counts, {_KEPT[subject.drawn.strata]}. Intervals of gaps are inverted "
+        "tests, so that they can include 0; they start at 0 where shuffling the groups within each "
+        "class gives as large a gap in more than one of twenty cases. Intervals of single rates "
+        "are Wilson's. A number that is undefined is given with the reason, and is never 0."
     )
 
 

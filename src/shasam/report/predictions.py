@@ -178,7 +178,7 @@ def _class_order(
     classes = asked.classes or found
     if asked.positive and asked.positive not in classes:
         raise InputError(
-            f"the positive class {asked.positive!r} is no label of {where}"
+            f"the positive class {asked.positive!r} is not a label of {where}"
             f"{did_you_mean(asked.positive, classes)}"
         )
     if len(classes) == 2 and asked.positive == classes[0]:
@@ -191,7 +191,7 @@ def _class_order(
             )
     if len(classes) < 2:
         raise InputError(
-            f"all labels of {where} are {found[0]!r}: one class alone cannot be judged. "
+            f"all labels of {where} are {found[0]!r}: an audit needs two classes. "
             "Name all classes with --classes, or give rows of the others"
         )
     place = np.array([classes.index(name) for name in found], dtype=np.int64)
@@ -216,9 +216,9 @@ def _predicted(
     if (out < 0).any():
         unknown = [names[i] for i in np.unique(p[out < 0])]
         raise InputError(
-            f"{int((out < 0).sum())} predictions of {where} are {unknown[0]!r}, which is no label"
-            f"{did_you_mean(unknown[0], classes)} Spell labels and predictions alike, or name all "
-            "classes with --classes"
+            f"{int((out < 0).sum())} predictions of {where} are {unknown[0]!r}, which is not a "
+            f"label{did_you_mean(unknown[0], classes)} Use the same names in labels and "
+            "predictions, or name all classes with --classes"
         )
     return out
 

@@ -81,10 +81,10 @@ def verdict_over(subjects: Sequence[Subject]) -> list[str]:
         f"{s.attribute} (up to {percent(c.estimate.high)} points)" for s, c in claimed if not c.real
     ]
     if hidden:
-        lines.append(f"No gap is shown, but one could be hidden, by {joined(hidden)}.")
+        lines.append(f"No gap is shown by {joined(hidden)}; a gap up to that size is possible.")
     silent = [s.attribute for s in subjects if s.claim is None]
     if silent:
-        lines.append(f"Nothing can be compared by {joined(silent)}.")
+        lines.append(f"Groups cannot be compared by {joined(silent)}.")
     first, acc = subjects[0], subjects[0].estimates["accuracy"]
     lines.append(
         f"Of {count(first.rows.total)} test {first.unit}, {percent(acc.value)} % are "
@@ -201,11 +201,11 @@ def probed(attribute: str, accuracy: float, chance: float | None) -> str:
     tail = "" if chance is None else f" (chance {percent(chance)} %)"
     if chance is not None and accuracy <= chance + 0.02:
         return (
-            f"The features do not tell {attribute}: a linear probe is right in "
+            f"A linear probe cannot read {attribute} from the features: it is right for "
             f"{percent(accuracy)} % of the images{tail}."
         )
     return (
-        f"The features still tell {attribute}: a linear probe reads it from them in "
+        f"{attribute} can still be read from the features: a linear probe is right for "
         f"{percent(accuracy)} % of the images{tail}."
     )
 

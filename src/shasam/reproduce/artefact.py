@@ -97,7 +97,7 @@ def artefact(name: str, *, profile: str | None = None, on_faces: bool = False) -
         return Artefact.model_validate({"name": _stem(name), **body})
     except ValidationError as error:
         lines = "\n  ".join(sentences(error, Artefact))
-        raise SpecError(f"{name} is no artefact:\n  {lines}") from error
+        raise SpecError(f"{name} is not a valid artefact:\n  {lines}") from error
 
 
 def declaration(name: str) -> str:

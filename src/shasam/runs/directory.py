@@ -51,7 +51,9 @@ class RunDirectory:
         """A run that has predictions of its test split, or an error that says what to do."""
         run = cls(path, variant)
         if not run.path.is_dir():
-            raise DataError(f"{path} is no run directory; give the folder that `train` wrote")
+            raise DataError(
+                f"{path} is not a run directory; give the folder that `shasam train` wrote"
+            )
         if not run.file(PREDICTIONS).is_file():
             raise DataError(
                 f"{path} has no {PREDICTIONS}: the run has not come to its test split yet; finish "

@@ -153,12 +153,12 @@ def _checked(f: SetFunction, sample: int, confidence: float) -> ClampedFacilityL
     if not isinstance(f, ClampedFacilityLocation) or not isinstance(f.rows.source, Features):
         raise InputError(
             "a sample of the represented rows is for facility location and its measures over "
-            f"features; {type(f).__name__} here is not that"
+            f"features; this {type(f).__name__} is another function, or is over a kernel"
         )
     if f.rows.source.similarity == "cosine" or f.bonus_N is not None:
         raise InputError(
-            "the bound needs a sum of numbers between 0 and 1 over the represented rows; compare "
-            "by 'shifted_cosine' or 'rbf', and estimate no function with a bonus such as FLQMI"
+            "the bound needs a sum of numbers between 0 and 1 over the represented rows; use "
+            "similarity='shifted_cosine' or 'rbf'. FLQMI has no bound, because it adds a bonus"
         )
     if not 0 < confidence < 1:
         raise InputError(f"confidence must be between 0 and 1; got {confidence}")

@@ -91,7 +91,7 @@ class Table(FileSource):
                 conflicts.append(f"{name} (rows {first[name] + 1} and {row + 1})")
         if conflicts:
             raise DataError(
-                f"{len(conflicts)} ids are listed twice with other values: "
+                f"{len(conflicts)} ids are listed twice with different values: "
                 f"{', '.join(conflicts[:3])}. Keep one row for each"
             )
         return keep, excluded
