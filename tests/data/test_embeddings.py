@@ -205,6 +205,7 @@ def test_what_is_not_there_is_named(folder: Path, changes: dict, said: str) -> N
         open_data(spec_of(folder, **changes))
 
 
+@pytest.mark.needs_torch
 @pytest.mark.parametrize(
     ("body", "said"),
     [

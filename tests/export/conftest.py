@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
+# what needs torch is imported where it is used: without torch, only the tests are left out
 from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.tiny_data import TinyData
 
-from shasam.pipeline.execute import execute
 from shasam.spec import resolve
-from shasam.training.runtime import Runtime
 
 CASES = {
     "shasam": {},  # encoder and classifier
@@ -27,6 +25,11 @@ class Runs(dict[str, Path]):
         self.out = out
 
     def __missing__(self, method: str) -> Path:
+        from tests.tiny_data import TinyData
+
+        from shasam.pipeline.execute import execute
+        from shasam.training.runtime import Runtime
+
         body = {"method": method, "model": CASES[method]}
         spec = resolve({**body, "data": {"size": 16}, "train": {"steps": 4}}, profile="smoke")
         quiet = Runtime(device="cpu", quiet=True)
@@ -42,6 +45,9 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
 @pytest.fixture(scope="session")
 def vector_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Cross-entropy on vectors of 12 numbers, through the files that a user has."""
+    from shasam.pipeline.execute import execute
+    from shasam.training.runtime import Runtime
+
     folder = tmp_path_factory.mktemp("vectors")
     rng = np.random.default_rng(0)
     t, s = rng.integers(0, 2, (2, 400))

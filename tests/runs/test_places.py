@@ -11,6 +11,7 @@ from shasam.errors import InputError, ShasamError
 from shasam.files import check_writable
 
 
+@pytest.mark.needs_torch
 def test_a_place_that_cannot_be_written_is_an_error_before_the_work(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
