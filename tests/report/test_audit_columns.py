@@ -58,7 +58,7 @@ def test_weights_weigh_every_number_and_the_page_says_so(
     (cell,) = [c for c in found["cells"] if (c["class"], c["group"]) == ("1", "f")]
     assert cell["accuracy"]["value"] == pytest.approx(right)
     assert found["rows"] == N and found["weight"] == "w" and "abcc" not in found["metrics"]
-    assert "Rows are weighted by w" in capsys.readouterr().out.replace("\n", " ")
+    assert "Rows are weighted by w" in " ".join(capsys.readouterr().out.split())
     page = (tmp_path / "p.html").read_text(encoding="utf-8")
     assert "Rows are weighted by w" in page and "--weight w" in page
     same = audited(rows | {"w": np.full(N, 2.0)}, tmp_path, weight="w")["audits"][0]
@@ -78,7 +78,7 @@ def test_a_reference_is_the_largest_group_or_the_one_asked_for(
     (mine,) = found["reference"]["rates"]["selection"]
     assert mine["ratio"] == truth.ratio.as_dict() and mine["group"] == "m"
     assert mine["difference"] == truth.difference.as_dict()
-    said = capsys.readouterr().out.replace("\n", " ")
+    said = " ".join(capsys.readouterr().out.split())
     assert "Against f, as asked for" in said and "the four-fifths rule" in said
     page = (tmp_path / "p.html").read_text(encoding="utf-8")
     assert "Every group against f, as asked for" in page and "four-fifths rule" in page
@@ -115,7 +115,7 @@ def test_the_worst_slices_are_those_of_the_columns_and_rules_asked_for(
     truth = worst_slices(wrong, columns, ["age<35"], min_support=40)
     assert slices == {"model": "p", **truth.as_dict()}
     assert slices["worst"][0]["slice"] == ["sex = f", "age<35"] and slices["worst"][0]["reported"]
-    said = capsys.readouterr().out.replace("\n", " ")
+    said = " ".join(capsys.readouterr().out.split())
     assert "sex = f & age<35" in said and "at least 40 rows were searched" in said
     page = (tmp_path / "p.html").read_text(encoding="utf-8")
     assert "Worst slices" in page and "sex = f &amp; age&lt;35" in page
@@ -171,3 +171,25 @@ def test_a_notebook_takes_the_same_arguments(rows: dict[str, np.ndarray], tmp_pa
     found = shasam.audit(rows, sensitive="sex", draws=200, name="p", **flags)
     assert found.to_dict() == audited(rows, tmp_path, **flags)
     assert "weight=&#39;w&#39;" in found.to_html() and "time-0" in found.figures
+
+
+def test_errors_of_a_regression_are_those_of_its_groups(
+    rows: dict[str, np.ndarray], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rng = np.random.default_rng(0)
+    y = rng.normal(50, 9, N)
+    f = y + rng.normal(0, 2, N) + 1.5 * (rows["sex"] == "f")
+    table = {"income": y, "guess": f, "sex": rows["sex"]}
+    flags: dict[str, Any] = {"label": "income", "prediction": "guess", "regression": True}
+    (found,) = audited(table, tmp_path, **flags)["regressions"]
+    bias = found["measures"]["bias"]
+    for g in "fm":
+        own = rows["sex"] == g
+        assert bias["groups"][g]["value"] == pytest.approx((f - y)[own].mean())
+    assert 1.0 < bias["gap"]["low"] < 1.5 < bias["gap"]["high"] + 0.3
+    said = " ".join(capsys.readouterr().out.split())
+    assert "bias differs by" in said and "more than chance gives" in said
+    page = (tmp_path / "p.html").read_text(encoding="utf-8")
+    assert "Root mean squared error" in page and "--regression" in page
+    with pytest.raises(InputError, match="it cannot be used with"):
+        audited(table | {"w": rows["w"]}, tmp_path, weight="w", **flags)

@@ -35,6 +35,7 @@ def audit(
     period: Literal["day", "week", "month", "quarter", "year"] = "month",
     slices: Annotated[list[str] | None, Parameter(negative=())] = None,
     min_slice: int = 50,
+    regression: Annotated[bool, Parameter(negative=())] = False,
     json: Path | None = None,
     html: Path | None = None,
     figures: Path | None = None,
@@ -88,6 +89,8 @@ def audit(
         Column, or rule such as "age<35", by which the worst slices are searched; repeat it.
     min_slice
         Fewest rows of a slice.
+    regression
+        Label and prediction are numbers: error and bias of each group.
     json
         Write all numbers to this file.
     html
@@ -140,8 +143,13 @@ def audit(
         weight,
         time,
         tuple(slices or ()),
+        regression,
     )
     drawn = Drawn(draws, seed, level, strata, min_group, tuple(reference or ()), period, min_slice)
+    if regression:
+        if limits or figures is not None or summary is not None:
+            raise SpecError("--regression writes --json and --html; leave out the other files")
+        return _regressions(files, columns, drawn, json, html)
     subjects = _measured(files, columns, drawn)
     pairs = pairings(subjects, drawn)
     flat = [subject for of_file in subjects for subject in of_file]
@@ -195,6 +203,34 @@ class _Written:
 
             write_audit_figures(subjects, pairs, self.figures)
             say(f"figures: {self.figures}")
+
+
+def _regressions(
+    files: list[Path], columns: Columns, drawn: Drawn, json: Path | None, html: Path | None
+) -> None:
+    """Errors of numbers: the same table, other measures."""
+    from shasam.output.terminal import Screen, say
+    from shasam.report.regression import (
+        print_regression,
+        read_regressions,
+        write_regression_json,
+        write_regression_page,
+    )
+
+    found = [
+        r
+        for file, name in zip(files, _distinct(files), strict=True)
+        for r in read_regressions(file, columns, drawn, name)
+    ]
+    screen = Screen()
+    for r in found:
+        print_regression(r, screen)
+    if json is not None:
+        write_regression_json(json, found, drawn)
+        say(f"numbers: {json}")
+    if html is not None:
+        write_regression_page(html, found, drawn, _command(files, columns, drawn))
+        say(f"page: {html}")
 
 
 def _measured(files: list[Path], columns: Columns, drawn: Drawn) -> list[list[Subject]]:

@@ -177,7 +177,7 @@ def render(context: dict[str, Any]) -> str:
         toc.append(("details", "Closer"))
     toc.append(("provenance", "Provenance"))
     return environment.get_template("report.html.j2").render(
-        **{"forests": [], "forest_says": ""} | context,
+        **{"forests": [], "forest_says": "", "regressions": []} | context,
         toc=toc,
         csp=csp,
         style=Markup(style),  # noqa: S704 - our own file

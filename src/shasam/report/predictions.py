@@ -217,8 +217,8 @@ def _predicted(
         unknown = [names[i] for i in np.unique(p[out < 0])]
         raise InputError(
             f"{int((out < 0).sum())} predictions of {where} are {unknown[0]!r}, which is not a "
-            f"label{did_you_mean(unknown[0], classes)} Use the same names in labels and "
-            "predictions, or name all classes with --classes"
+            "label: use the same names in labels and predictions, or name all classes with "
+            f"--classes{did_you_mean(unknown[0], classes)}"
         )
     return out
 
