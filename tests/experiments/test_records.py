@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -19,6 +20,8 @@ ROOT = Path(__file__).parents[2]
 EXPERIMENTS = ROOT / "experiments"
 RESULTS = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
 TABLES = {
+    "earns its keep": lambda: table.table(EXPERIMENTS / "earns-its-keep"),
+    "earns its keep, planned": lambda: paired.planned(EXPERIMENTS / "earns-its-keep"),
     "utkface": lambda: table.table(EXPERIMENTS / "utkface"),
     "utkface-tuned": lambda: table.table(EXPERIMENTS / "utkface-tuned"),
     "faces parts": lambda: parts.table(EXPERIMENTS / "faces"),
@@ -72,6 +75,18 @@ def test_a_run_comes_back_as_it_was_kept(tmp_path):
             assert (a / file).read_bytes() == (b / file).read_bytes()
         one, two = (pq.read_table(run / "predictions.parquet") for run in (a, b))
         assert one.equals(two) and one.schema.metadata == two.schema.metadata
+
+
+def test_records_do_not_say_where_the_runs_lay(tmp_path):
+    (run, *_) = unpack(EXPERIMENTS / "faces-lnl-published", tmp_path / "a")
+    command = ["shasam", "train", "--config", str(run / "asked.yaml"), "--out", str(run.parent)]
+    about = json.loads((run / "provenance.json").read_text(encoding="utf-8"))
+    (run / "provenance.json").write_text(json.dumps({**about, "command": command}))
+    keep([run], tmp_path / "kept", {run.name: "row"})
+    (record,) = read_records(tmp_path / "kept")
+    assert record.provenance["command"][2:] == [
+        "--config", f"runs/{run.name}/asked.yaml", "--out", "runs",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -140,6 +140,9 @@ def unpack(
 
 def _row(run: Path, label: str, metadata: Mapping[bytes, bytes]) -> dict[str, Any]:
     texts = {name: (run / file).read_text(encoding="utf-8") for name, file in _TEXTS.items()}
+    if run.is_absolute():  # where the runs lay on one machine says nothing on another
+        place = json.dumps(str(run.parent), ensure_ascii=False)[1:-1]
+        texts["provenance"] = texts["provenance"].replace(f'"{place}', '"runs')
     spec, provenance = (
         parse_yaml(texts["spec"], str(run / "spec.yaml")),
         json.loads(texts["provenance"]),
