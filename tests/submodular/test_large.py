@@ -148,7 +148,7 @@ def test_what_cannot_be_streamed_or_sampled_is_refused() -> None:
         (lambda: Sieve(2, z, similarity="cosine"), "not negative"),
         (lambda: Sieve(2, z).selection(), "no row yet"),
         (lambda: Sieve(2, z).see(features(4, 5)), "same encoder"),
-        (lambda: estimate(GraphCut.from_features(z), [1]), "over features; GraphCut"),
+        (lambda: estimate(GraphCut.from_features(z), [1]), "over features; this GraphCut"),
         (lambda: estimate(FLQMI.from_features(z, z[:2]), [1], sample=2), "FLQMI here is not that"),
         (lambda: estimate(FLCG.from_features(z, z[:2], similarity="cosine"), [1], sample=5), "rbf"),
         (lambda: estimate(f, [1], sample=51), "at most 50"),
