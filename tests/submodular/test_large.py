@@ -149,7 +149,7 @@ def test_what_cannot_be_streamed_or_sampled_is_refused() -> None:
         (lambda: Sieve(2, z).selection(), "no row yet"),
         (lambda: Sieve(2, z).see(features(4, 5)), "same encoder"),
         (lambda: estimate(GraphCut.from_features(z), [1]), "over features; this GraphCut"),
-        (lambda: estimate(FLQMI.from_features(z, z[:2]), [1], sample=2), "FLQMI here is not that"),
+        (lambda: estimate(FLQMI.from_features(z, z[:2]), [1], sample=2), "this FLQMI is another"),
         (lambda: estimate(FLCG.from_features(z, z[:2], similarity="cosine"), [1], sample=5), "rbf"),
         (lambda: estimate(f, [1], sample=51), "at most 50"),
         (lambda: estimate(f, [1], sample=5, confidence=1.0), "between 0 and 1"),
