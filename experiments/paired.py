@@ -92,7 +92,7 @@ def planned(experiment: Path) -> str:
                 c = compared(by_seed(rows, on, metric), by_seed(rows, off, metric))
                 means = [mean(by_seed(rows, side, metric)) for side in (on, off)]
                 into = tested if metric in entry["test"] else beside
-                into.append((f"`{on}`", f"`{off}`", metric, c, means))
+                into.append((on, off, metric, c, means))
         adjusted = holm([line[3].p for line in tested])
         out += [
             f"**{family}**, {len(tested)} tests",
