@@ -11,7 +11,7 @@ import pytest
 from shasam.cli import main
 from shasam.errors import DataError, SpecError
 from shasam.report.published import printed_table
-from shasam.reproduce import drawn, filled, objectives, written
+from shasam.reproduce import drawn, filled, objectives, speed, written
 from shasam.reproduce.artefact import NAMES, artefact
 from shasam.reproduce.cells import Place, cells, identity, place_of
 from shasam.spec import resolve
@@ -159,3 +159,7 @@ def test_table_1_shows_what_the_printed_objectives_cannot_tell_apart():
         assert exchanged[2] > apart[2] + 0.01
     assert rows["all embeddings equal", "FLCMI"][0] == pytest.approx(0, abs=1e-9)
     assert rows["all embeddings equal", "FLCMI"][2] == pytest.approx(0.6931, abs=1e-3)
+
+
+def test_the_speed_of_this_machine_is_measured_by_a_few_steps():
+    assert speed.on_drawn_faces("smoke", "resnet18") > 0

@@ -52,7 +52,7 @@ def measure(spec: RunSpec, data: TrainingData, steps: int = STEPS) -> Speed:
         ).fit()
         lines = [e for e in read_log(Path(folder) / "log.jsonl") if e["event"] == "epoch"]
     first = [e for e in lines if e["stage"] == lines[0]["stage"]]
-    return Speed(first[-1]["images_per_second"], first[-1]["mine_fraction"])
+    return Speed(first[-1]["images_per_second"], first[-1].get("mine_fraction"))
 
 
 def in_turns(
