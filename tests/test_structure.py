@@ -92,6 +92,18 @@ def files() -> list[Path]:
     return sorted(SRC.rglob("*.py"))
 
 
+@pytest.mark.needs_torch
+def test_training_does_not_import_torchmetrics_and_leaves_it_whole():
+    pytest.importorskip("torchmetrics")
+    code = """
+import sys, shasam.training.trainer
+from lightning_fabric.utilities.imports import _TORCHMETRICS_GREATER_EQUAL_1_0_0
+assert "torchmetrics" not in sys.modules and _TORCHMETRICS_GREATER_EQUAL_1_0_0
+from torchmetrics import Metric
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
 @pytest.mark.parametrize("path", files(), ids=lambda p: str(p.relative_to(SRC)))
 def test_imports_go_one_way(path):
     package = path.relative_to(SRC).parts[0].removesuffix(".py")

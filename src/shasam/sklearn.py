@@ -169,7 +169,7 @@ class FairClassifier(ClassifierMixin, BaseEstimator):
         """Classes (n,); ``posthoc`` decides by group and needs ``sensitive`` here as well."""
         scores = self.predict_proba(X)
         prediction = scores.argmax(1)
-        if type(self.model_).decide is Method.decide:
+        if not self.model_.has_rule:
             return self.classes_[prediction]
         if sensitive is None:
             raise ValueError(f"{self.method_} decides by group: give predict(X, sensitive)")

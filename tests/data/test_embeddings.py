@@ -13,7 +13,7 @@ from tests.data.vector_files import ROWS, WIDTH, vectors, write_all, write_label
 
 from shasam.cli import main
 from shasam.data import DataSpec, open_data
-from shasam.data.features import open_features
+from shasam.data.features import open_features, width_of
 from shasam.data.vectors import ALL_ZERO, NOT_FINITE
 from shasam.errors import ShasamError
 from shasam.spec import resolve
@@ -80,6 +80,10 @@ def test_rows_are_matched_by_ids_that_both_have(folder: Path) -> None:
     rows = data.rows("train")
     names = data.manifest.table.column("id").take(rows).to_pylist()
     assert np.array_equal(data.images(rows).numpy(), X[[int(name[1:]) for name in names]])
+
+
+def test_the_width_is_known_without_reading_the_rows(folder: Path) -> None:
+    assert {width_of(path) for path in write_all(folder, X)} == {WIDTH}
 
 
 def test_a_parquet_with_vectors_and_labels_works_alone(folder: Path) -> None:

@@ -10,7 +10,8 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -25,10 +26,11 @@ from shasam.files import open_regular
 from shasam.memory import available_memory, readable
 from shasam.tables import open_table
 
-SUFFIXES = (".npy", ".npz", ".safetensors", ".parquet", ".pq", ".arrow", ".feather")
-TABLES = (".parquet", ".pq", ".arrow", ".feather")  # formats that may hold labels too
+_PARQUET = (".parquet", ".pq")
+TABLES = (*_PARQUET, ".arrow", ".feather")  # formats that may hold labels too
+SUFFIXES = (".npy", ".npz", ".safetensors", *TABLES)
 USUAL = ("embedding", "embeddings", "features", "vectors", "x", "X", "arr_0")
-_FEW = 8192  # rows of Parquet that are decoded at a time
+_FEW = 1024  # rows of Parquet that are decoded at a time; 8,192 take twice as long, for the memory
 _MAX_HEADER = 64 << 20  # bytes of the header of a safetensors file
 _SAFETENSORS = {
     "F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2", "I64": "<i8", "I32": "<i4",
@@ -94,6 +96,16 @@ def open_features(path: Path, key: str | None = None, ids: Sequence[str] = ()) -
     if found.ids is not None and len(found.ids) != len(found):
         raise InputError(f"{path.name} has {len(found)} vectors and {len(found.ids)} ids")
     return found
+
+
+def width_of(path: Path, key: str | None = None) -> int:
+    """How many numbers a row has; Parquet, which is decoded whole, says it in its schema."""
+    if path.suffix.lower() in _PARQUET and path.is_file() and path.stat().st_size:
+        found, schema = _vector_column(path, key)
+        kind = schema.field(found).type
+        if pa.types.is_fixed_size_list(kind):
+            return int(kind.list_size)
+    return open_features(path, key).dim
 
 
 def _opened(path: Path, suffix: str, key: str | None, ids: Sequence[str]) -> Features:
@@ -166,28 +178,40 @@ def is_vector(kind: pa.DataType) -> bool:
     return bool(pa.types.is_floating(inner) or pa.types.is_integer(inner))
 
 
-def _columns(path: Path, suffix: str, key: str | None, ids: Sequence[str]) -> Features:
-    """The vector column of a Parquet or Arrow file."""
+def _vector_column(path: Path, key: str | None) -> tuple[str, pa.Schema]:
+    """The name of the column of vectors that is meant, and the schema of the file."""
+    with _readable(path), open_regular(path) as file:
+        parquet = path.suffix.lower() in _PARQUET
+        schema = pq.ParquetFile(file).schema_arrow if parquet else pa.ipc.open_file(file).schema
+    vectors = [f.name for f in schema if is_vector(f.type)]
+    if key is not None and key in schema.names and key not in vectors:
+        raise InputError(
+            f"the column {key!r} of {path.name} holds {schema.field(key).type}, not vectors"
+        )
+    if not vectors:
+        raise InputError(
+            f"{path.name} has no column of vectors (lists of numbers); its columns are "
+            f"{', '.join(schema.names[:8])}"
+        )
+    return choose(key, vectors, USUAL, path.name), schema
+
+
+@contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    """Errors of the readers of Parquet and Arrow as ours."""
     try:
-        with open_regular(path) as file:
-            arrow = suffix in (".arrow", ".feather")
-            schema = pa.ipc.open_file(file).schema if arrow else pq.ParquetFile(file).schema_arrow
-        vectors = [f.name for f in schema if is_vector(f.type)]
-        if key is not None and key in schema.names and key not in vectors:
-            raise InputError(
-                f"the column {key!r} of {path.name} holds {schema.field(key).type}, not vectors"
-            )
-        if not vectors:
-            raise InputError(
-                f"{path.name} has no column of vectors (lists of numbers); its columns are "
-                f"{', '.join(schema.names[:8])}"
-            )
-        found = choose(key, vectors, USUAL, path.name)
-        parts = _arrow(path, found) if arrow else [_parquet(path, found)]
+        yield
     except (pa.ArrowException, OSError, ValueError) as error:
         if isinstance(error, ShasamError):
             raise
         raise InputError(f"{path.name} cannot be read: {error}") from error
+
+
+def _columns(path: Path, suffix: str, key: str | None, ids: Sequence[str]) -> Features:
+    """The vector column of a Parquet or Arrow file."""
+    with _readable(path):
+        found, schema = _vector_column(path, key)
+        parts = [_parquet(path, found)] if suffix in _PARQUET else _arrow(path, found)
     rows = next((name for name in ids if name in schema.names), None)
     listed = None
     if rows is not None:

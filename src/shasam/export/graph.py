@@ -24,7 +24,7 @@ class Graph(nn.Module):
     def __init__(self, model: Model) -> None:
         super().__init__()
         kind = type(model.method)
-        if kind.decide is not Method.decide and kind.decision is Method.decision:
+        if model.method.has_rule and kind.decision is Method.decision:
             raise InputError(
                 f"{model.spec.method} cannot be exported: it has a rule of its own in decide(), "
                 "which a file cannot hold; write that rule as decision(), of tensors"

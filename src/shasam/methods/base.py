@@ -123,6 +123,11 @@ class Method(nn.Module):
         """
         return scores_BC.argmax(dim=1)
 
+    @property
+    def has_rule(self) -> bool:
+        """Whether decisions are made by another rule than the arg max."""
+        return type(self).decide is not Method.decide
+
     def decide(self, predictions: Predictions) -> Predictions:
         """Turn scores into decisions; the arg max unless the method says otherwise."""
         return predictions

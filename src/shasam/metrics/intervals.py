@@ -59,11 +59,11 @@ def fold(
 
         def too_small(h: float, direction: np.ndarray = direction) -> bool:
             under_D = norm(h * direction + noise_D)
-            return np.mean(under_D >= seen) < alpha * (1 - np.mean(under_D > threshold) / 2)
+            return _share(under_D >= seen) < alpha * (1 - _share(under_D > threshold) / 2)
 
         def too_large(h: float, direction: np.ndarray = direction) -> bool:
             under_D = norm(h * direction + noise_D)
-            return np.mean(under_D <= usual) < alpha / 2 * np.mean(under_D > threshold)
+            return _share(under_D <= usual) < alpha / 2 * _share(under_D > threshold)
 
         low = 0.0 if from_zero else min(low, _last(too_small, 0.0, seen))
         high = max(high, _last(lambda h, f=too_large: not f(h), 0.0, reach))  # type: ignore[misc]
@@ -110,6 +110,11 @@ def from_centre(rates_RG: np.ndarray, noise_DRG: np.ndarray) -> tuple[np.ndarray
     # Draws lie side by side in memory: norms run over few groups and many draws.
     noise_RGD = np.ascontiguousarray(np.moveaxis(noise_DRG, 0, -1))
     return away(rates_RG), away(np.moveaxis(noise_RGD, -1, 0))
+
+
+def _share(true_D: np.ndarray) -> float:
+    """How many are true; ``np.mean`` makes numbers of them first."""
+    return np.count_nonzero(true_D) / true_D.size
 
 
 def _last(holds: Callable[[float], bool], low: float, high: float) -> float:

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from lightning_fabric import Fabric
 
 import shasam
 from shasam.errors import CheckpointError, DataError, FileError, Stopped, TrainingError
@@ -27,6 +26,7 @@ from shasam.runs.log import RunLog, read_log
 from shasam.runs.machine import machine
 from shasam.spec import RunSpec
 from shasam.training.checkpoint import to_bytes
+from shasam.training.fabric import Fabric
 from shasam.training.inference import TrainingData
 from shasam.training.progress import TrainingProgress
 from shasam.training.runtime import Runtime, make_fabric, watching_others

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from lightning_fabric import Fabric
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
@@ -23,6 +22,7 @@ from shasam.pipeline.build import build_method, outline
 from shasam.pipeline.saved import Saved, find_saved
 from shasam.runs.directory import RunDirectory
 from shasam.spec import RunSpec
+from shasam.training.fabric import Fabric
 from shasam.training.inference import BATCH, on_images
 from shasam.training.prepare import prepare
 from shasam.training.runtime import one_process
@@ -87,8 +87,7 @@ class Model:
     @property
     def decides_by_group(self) -> bool:
         """Whether ``predict`` needs the group of each image."""
-        kind = type(self.method)
-        return kind.decides_by_group or kind.decide is not Method.decide
+        return self.method.decides_by_group or self.method.has_rule
 
     def group_number(self, group: Any) -> int | None:
         """The number of a group that is given by its name or number; None where there is none."""

@@ -13,12 +13,12 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from lightning_fabric import Fabric
 from torch import Tensor
 
 from shasam.keyed import text_key
 from shasam.methods.base import Method
 from shasam.models import Classifier
+from shasam.training.fabric import Fabric
 from shasam.training.inference import TrainingData, features_of, to_predictions
 from shasam.training.probes import linear_guess, linear_probe, mlp_guess, within_class
 from shasam.types import Predictions

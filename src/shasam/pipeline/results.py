@@ -7,7 +7,6 @@ from typing import Any
 
 import pyarrow as pa
 import torch
-from lightning_fabric import Fabric
 
 from shasam.methods.base import Method
 from shasam.metrics import as_json, evaluate
@@ -16,6 +15,7 @@ from shasam.pipeline.representation import leakage, natural_heads
 from shasam.runs.directory import RunDirectory
 from shasam.runs.log import RunLog
 from shasam.runs.predictions import predictions_table, table_bytes
+from shasam.training.fabric import Fabric
 from shasam.training.inference import TrainingData, read_rows
 from shasam.training.test_split import open_test
 from shasam.types import Predictions
@@ -95,4 +95,5 @@ def _write(
         for kind, predictions in found.items():
             content = table_bytes(predictions_table(predictions, about))
             run.write(f"predictions{middle}.{kind}.parquet", content)
-            metrics[f"{split}.{kind}"] = metrics_of(predictions, data)
+            same = kind == primary and not method.has_rule  # as the method's own, computed above
+            metrics[f"{split}.{kind}"] = metrics[split] if same else metrics_of(predictions, data)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import torch
-from lightning_fabric import Fabric
 from torch import Tensor
 
 from shasam.keyed import text_key
 from shasam.methods.base import Method
 from shasam.sampling import Draw
+from shasam.training.fabric import Fabric
 from shasam.training.inference import TrainingData, evaluating
 from shasam.training.prepare import prepare_images
 from shasam.training.stage import StageRun

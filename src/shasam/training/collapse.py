@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from typing import Literal
 
 import torch
-from lightning_fabric import Fabric
 from torch import Tensor
 
 from shasam.errors import TrainingError
 from shasam.methods.base import Method, Stage
 from shasam.runs.log import RunLog
+from shasam.training.fabric import Fabric
 from shasam.training.inference import TrainingData, features_of
 from shasam.training.meters import effective_rank, mean_cosine
 from shasam.training.progress import TrainingProgress

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from lightning_fabric import Fabric
 from torch import Tensor
 
 from shasam.keyed import keyed
 from shasam.methods.base import Method
 from shasam.metrics import Counts, values
+from shasam.training.fabric import Fabric
 from shasam.training.inference import TrainingData, features_of
 from shasam.training.probes import linear_guess
 

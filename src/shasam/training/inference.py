@@ -8,11 +8,11 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import torch
-from lightning_fabric import Fabric
 from torch import Tensor, nn
 
 from shasam.data.manifest import Manifest
 from shasam.methods.base import Method
+from shasam.training.fabric import Fabric
 from shasam.training.prepare import prepare_images
 from shasam.types import Predictions
 

@@ -43,16 +43,20 @@ def mlp_guess(fit_x: Tensor, fit_y: Tensor, read_x: Tensor, labels: int) -> Tens
     generator = torch.Generator().manual_seed(0)
     widths = ((x.shape[1], MLP_HIDDEN), (MLP_HIDDEN, labels))
     starts = [torch.randn(w, generator=generator) * (2 / w[0]) ** 0.5 for w in widths]
-    into, out = (start.double().requires_grad_() for start in starts)
+    # as (out, in): products with float64 matrices of this layout take a quarter less time
+    into, out = (start.double().T.contiguous().requires_grad_() for start in starts)
     shifts = [torch.zeros(w[1], dtype=torch.float64, requires_grad=True) for w in widths]
-    optimizer = torch.optim.AdamW([into, out, *shifts], lr=1e-2, weight_decay=1e-2)
+
+    def scores(rows: Tensor) -> Tensor:
+        return F.linear(F.relu(F.linear(rows, into, shifts[0])), out, shifts[1])
+
+    optimizer = torch.optim.AdamW([into, out, *shifts], lr=1e-2, weight_decay=1e-2, fused=True)
     for _ in range(MLP_STEPS):
-        scores = F.relu(x @ into + shifts[0]) @ out + shifts[1]
         optimizer.zero_grad()
-        F.cross_entropy(scores, fit_y, weight=weight).backward()
+        F.cross_entropy(scores(x), fit_y, weight=weight).backward()
         optimizer.step()
     with torch.no_grad():
-        return (F.relu(read @ into + shifts[0]) @ out + shifts[1]).argmax(1)
+        return scores(read).argmax(1)
 
 
 def linear_probe(

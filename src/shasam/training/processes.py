@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import cast
 
-from lightning_fabric import Fabric
 from torch import Tensor, nn, tensor
 
 from shasam.models.shared import Share
+from shasam.training.fabric import Fabric
 
 
 def share_of(fabric: Fabric) -> Share:

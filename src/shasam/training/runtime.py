@@ -11,12 +11,11 @@ from datetime import timedelta
 from typing import Literal
 
 import torch
-from lightning_fabric import Fabric
-from lightning_fabric.strategies import DDPStrategy
 from torch.distributed import distributed_c10d
 
 from shasam.errors import SpecError, TrainingError
 from shasam.spec.train import TrainSpec
+from shasam.training.fabric import DDPStrategy, Fabric
 
 Device = Literal["auto", "cpu", "cuda", "mps"]
 MOST_PROCESSES = 4  # for each core, where a specification asks for processes on a CPU

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from lightning_fabric import Fabric
 from torch import Tensor, nn
 
 from shasam.errors import SpecError
@@ -15,6 +14,7 @@ from shasam.sampling import BatchPlan, TrainingRows
 from shasam.spec.train import StageSpec, TrainSpec
 from shasam.training.checkpoint import Checkpoint
 from shasam.training.ema import Ema
+from shasam.training.fabric import Fabric
 from shasam.training.modes import pretrained, set_modes
 from shasam.training.optimizers import load_optimizer_tensors, make_optimizer, optimizer_tensors
 

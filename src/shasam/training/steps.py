@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import cast
 
 import torch
-from lightning_fabric import Fabric
 from torch import Tensor, nn
 
 from shasam.errors import TrainingError
@@ -15,6 +14,7 @@ from shasam.methods.base import Method
 from shasam.models.shared import Share, sharing
 from shasam.training.bad_batch import name_batch
 from shasam.training.epoch_log import EpochLog
+from shasam.training.fabric import Fabric
 from shasam.training.inference import TrainingData
 from shasam.training.optimizers import learning_rate, set_rate
 from shasam.training.stage import StageRun

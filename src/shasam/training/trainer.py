@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import NoReturn
 
 import torch
-from lightning_fabric import Fabric
 
 from shasam.keyed import seed_torch, text_key
 from shasam.methods.base import Method, Stage
@@ -24,6 +23,7 @@ from shasam.training.checkpoint import Checkpoint, load_checkpoint
 from shasam.training.collapse import CollapseWatch, spread_of_embeddings
 from shasam.training.curve import target_probe
 from shasam.training.epoch_log import EpochLog, open_tensorboard
+from shasam.training.fabric import Fabric
 from shasam.training.inference import TrainingData, on_rows
 from shasam.training.interrupt import Interrupt
 from shasam.training.modes import check_groups

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from lightning_fabric import Fabric
 from torch import Tensor
 
 from shasam.methods.base import Method
 from shasam.metrics import Counts, values
 from shasam.training.ema import Ema
+from shasam.training.fabric import Fabric
 from shasam.training.inference import TrainingData, evaluating, features_of, on_rows
 from shasam.training.stage import StageRun
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from shasam.data.features import TABLES, Features, open_features
+from shasam.data.features import TABLES, Features, open_features, width_of
 from shasam.data.own_columns import check_named, read_own, split_and_identity, text
 from shasam.data.source import Listing, Progress, Source
 from shasam.data.vectors import VectorStore
@@ -38,8 +38,8 @@ class Embeddings(Source):
         spec = super().completed(spec)
         if spec.features is None or spec.features_sha256 is not None:
             return spec
-        found = open_features(spec.features, spec.features_key)
-        changes = {"features_sha256": remembered_sha256(spec.features), "features_dim": found.dim}
+        dim = width_of(spec.features, spec.features_key)
+        changes = {"features_sha256": remembered_sha256(spec.features), "features_dim": dim}
         return spec.model_copy(update=changes)
 
     @cached_property
