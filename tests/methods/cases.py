@@ -8,7 +8,7 @@ from tests.methods import oracles as o
 from tests.methods.shasam_oracles import shasam_mined, shasam_oracle
 
 from shasam.methods.fdvae import FDVAE
-from shasam.methods.shasam import LiteralConfig, LogDetConfig, ShasamConfig
+from shasam.methods.shasam import LiteralConfig, LogDetConfig, ShasamConfig, ShasamMining
 
 TWO_STAGE = {"oracle_logits": o.two_stage_logits}
 PLAIN = {"oracle_logits": o.plain_logits}
@@ -38,7 +38,13 @@ CASES: dict[str, dict[str, Any]] = {
     # other values than the defaults, so that a setting that is ignored is found out
     "shasam": {
         **SHASAM,
-        "config": ShasamConfig(weight=0.7, companion=0.6, temperature=0.5, weight_ramp=0.5),
+        "config": ShasamConfig(
+            weight=0.7,
+            companion=0.6,
+            temperature=0.5,
+            weight_ramp=0.5,
+            mining=ShasamMining(negatives="flqmi"),
+        ),
     },
     "shasam-ld": {**SHASAM, "config": LogDetConfig(companion=0.6)},
     "shasam-literal": {**SHASAM, "config": LiteralConfig(weight=0.7)},

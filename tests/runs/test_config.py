@@ -209,6 +209,16 @@ def test_profile_paper_has_the_published_settings_of_every_method():
     assert {learn[n].lr for n in learn if n not in alike} & {0.4} == set()
 
 
+def test_shasam_draws_its_sets_at_random_unless_a_rule_is_named():
+    rules = ("anchors", "positives", "negatives")
+    for method in ("shasam", "shasam-ld"):
+        for mining in ({}, {"pool": 3.0}):
+            chosen = resolve({"method": method, "options": {"mining": mining}}, profile="smoke")
+            assert {chosen.options["mining"][rule] for rule in rules} == {"random"}
+    named = {"method": "shasam", "options": {"mining": {"negatives": "flqmi"}}}
+    assert resolve(named, profile="smoke").options["mining"]["negatives"] == "flqmi"
+
+
 def test_contrastive_methods_mine_where_they_are_asked_to_and_keep_their_names_else():
     plain = resolve({"method": "fscl+"}, profile="smoke")
     assert not {"sampling", "mining"} & set(plain.options)
