@@ -89,8 +89,7 @@ def planned(experiment: Path) -> str:
             if not {side.partition(":")[0] for side in (on, off)} <= rows.keys():
                 continue
             for metric in (*entry["test"], *entry.get("beside", ())):
-                c = compared(by_seed(rows, on, metric), by_seed(rows, off, metric))
-                means = [mean(by_seed(rows, side, metric)) for side in (on, off)]
+                c, means = both(rows, on, off, metric)
                 into = tested if metric in entry["test"] else beside
                 into.append((on, off, metric, c, means))
         adjusted = holm([line[3].p for line in tested])
@@ -109,8 +108,14 @@ def planned(experiment: Path) -> str:
     return "\n".join(out)
 
 
-def mean(values: dict[int, float]) -> str:
-    return f"{sum(values.values()) / len(values):.1f}"
+def both(
+    rows: dict[str, list[Record]], on: str, off: str, metric: str
+) -> tuple[Comparison, list[str]]:
+    """The comparison of two rows, and their means over the seeds that both have."""
+    sides = by_seed(rows, on, metric), by_seed(rows, off, metric)
+    shared = sorted(sides[0].keys() & sides[1].keys())
+    means = [f"{sum(side[s] for s in shared) / len(shared):.1f}" for side in sides]
+    return compared(*sides), means
 
 
 if __name__ == "__main__":

@@ -1,4 +1,6 @@
-"""Accuracy of subgroups that no method saw: ``python -m experiments.strata experiments/earns-its-keep``.
+"""Accuracy of subgroups that no method saw, from the records of an experiment on UTKFace.
+
+``python -m experiments.strata experiments/earns-its-keep`` prints the table.
 
 The cells of UTKFace's setting are gender by (Caucasian, other). Its file names also hold age and
 race, so the test predictions of a record can be split further: races inside "other", bands of age.
