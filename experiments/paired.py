@@ -12,7 +12,7 @@ are adjusted by Holm within each of its families.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -75,14 +75,16 @@ def table(experiment: Path, first: str, others: list[str]) -> str:
     return "\n".join(out)
 
 
-def planned(experiment: Path) -> str:
-    """Markdown: every family of ``comparisons.yaml``, as far as its rows were run."""
+def planned(experiment: Path, families: Sequence[str] | None = None) -> str:
+    """Markdown: the families of ``comparisons.yaml``, as far as their rows were run."""
     rows = by_label(read_records(experiment))
     out = []
     plans = experiment / "comparisons.yaml"
     if not plans.is_file():
         plans = experiment.parent / "earns-its-keep" / "comparisons.yaml"
     for family, plan in read_yaml(plans).items():
+        if families is not None and family not in families:
+            continue
         tested, beside = [], []
         for entry in plan:
             on, off = entry["row"], entry["against"]

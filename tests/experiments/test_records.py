@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from experiments import curves, heads, paired, parts, table, tuned
+from experiments import curves, heads, paired, parts, settings, strata, table, tuned
 from shasam.documents import read_yaml
 from shasam.errors import DataError
 from shasam.pipeline.grid import expand_labelled, label_of, runs_of_experiment
@@ -19,30 +19,56 @@ from shasam.runs.records import by_label, keep, read_records, unpack
 ROOT = Path(__file__).parents[2]
 EXPERIMENTS = ROOT / "experiments"
 RESULTS = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
+# name of a table -> the page it is printed in (None: docs/results.md), and how it is made
 TABLES = {
-    "earns its keep": lambda: table.table(EXPERIMENTS / "earns-its-keep"),
-    "earns its keep, planned": lambda: paired.planned(EXPERIMENTS / "earns-its-keep"),
-    "utkface": lambda: table.table(EXPERIMENTS / "utkface"),
-    "utkface-tuned": lambda: table.table(EXPERIMENTS / "utkface-tuned"),
-    "faces parts": lambda: parts.table(EXPERIMENTS / "faces"),
-    "faces heads": lambda: heads.table_of(EXPERIMENTS / "faces" / "heads.json"),
-    "faces tuning": lambda: tuned.table(EXPERIMENTS / "faces-tuning"),
-    "utkface paired": lambda: paired.table(
-        EXPERIMENTS / "utkface", "shasam", ["ce", "fscl+", "balanced", "shasam-random"]
+    "earns its keep": ("earns-its-keep", lambda: table.table(EXPERIMENTS / "earns-its-keep")),
+    "earns its keep, planned": (
+        "earns-its-keep",
+        lambda: paired.planned(EXPERIMENTS / "earns-its-keep"),
     ),
-    "utkface-tuned paired": lambda: paired.table(
-        EXPERIMENTS / "utkface-tuned",
-        "shasam",
-        ["balanced", "fscl+", "fscl+:encoder-balanced", "ce"],
+    "earns its keep, primary": (
+        None,
+        lambda: paired.planned(EXPERIMENTS / "earns-its-keep", ["primary"]),
     ),
+    "hidden strata": ("earns-its-keep", lambda: strata.table(EXPERIMENTS / "earns-its-keep")),
+    "utkface": ("utkface", lambda: table.table(EXPERIMENTS / "utkface")),
+    "utkface-tuned": ("utkface-tuned", lambda: table.table(EXPERIMENTS / "utkface-tuned")),
+    "faces parts": ("faces", lambda: parts.table(EXPERIMENTS / "faces")),
+    "faces heads": ("faces", lambda: heads.table_of(EXPERIMENTS / "faces" / "heads.json")),
+    "faces tuning": ("faces-tuning", lambda: tuned.table(EXPERIMENTS / "faces-tuning")),
+    "utkface paired": (
+        "utkface",
+        lambda: paired.table(
+            EXPERIMENTS / "utkface", "shasam", ["ce", "fscl+", "balanced", "shasam-random"]
+        ),
+    ),
+    "utkface-tuned paired": (
+        "utkface-tuned",
+        lambda: paired.table(
+            EXPERIMENTS / "utkface-tuned",
+            "shasam",
+            ["balanced", "fscl+", "fscl+:encoder-balanced", "ce"],
+        ),
+    ),
+    **{
+        question: (None, lambda question=question: settings.table(question))
+        for question in settings.QUESTIONS
+    },
 }
+
+
+def page(experiment: str | None) -> str:
+    if experiment is None:
+        return RESULTS
+    return (EXPERIMENTS / experiment / "README.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("name", TABLES)
 def test_a_table_of_the_results_comes_out_of_the_records(name):
-    made = TABLES[name]()
+    where, make = TABLES[name]
+    made = make()
     assert len(made.splitlines()) > 2
-    assert made in RESULTS
+    assert made in page(where)
 
 
 def test_the_comparison_of_all_methods_comes_out_of_the_records(tmp_path):
@@ -58,8 +84,7 @@ def test_the_comparison_of_all_methods_comes_out_of_the_records(tmp_path):
 
 
 def test_the_recipes_time_to_accuracy_comes_out_of_its_records():
-    told = (EXPERIMENTS / "recipe" / "README.md").read_text(encoding="utf-8")
-    assert curves.table(EXPERIMENTS / "recipe") in told
+    assert curves.table(EXPERIMENTS / "recipe") in page("recipe")
 
 
 def test_a_run_comes_back_as_it_was_kept(tmp_path):
