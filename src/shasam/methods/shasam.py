@@ -1,4 +1,4 @@
-"""SHaSaM: mine anchors, hard positives and hard negatives, and minimise I_f(A; N | P).
+"""SHaSaM: choose anchors, positives and negatives, drawn or mined, and minimise I_f(A; N | P).
 
 Majee and Iyer, "SHaSaM: Submodular Hard Sample Mining for Fair Facial Attribute Recognition", 2026.
 Three names: ``shasam`` (the default), ``shasam-ld`` (LogDetCMI instead of FLCMI)
@@ -75,7 +75,7 @@ class Shasam(TwoStage):
     says why, docs/results.md what each of these is worth.
     """
 
-    summary = "submodular hard-sample mining with an FLCMI objective; ours, the default"
+    summary = "an FLCMI objective over sets of class and group, drawn or mined; ours, the default"
     reference = "Majee & Iyer, WACV 2026; mended as docs/paper.md says"
     Config = ShasamConfig
     config: ShasamConfig
