@@ -59,6 +59,7 @@ def items(page: str) -> list[Item]:
             joined = re.sub(r"\\\n", lambda _: "\0", body)  # a command over several lines
             for number, line in enumerate(joined.splitlines()):
                 command = re.sub(r"\s+# .*", "", re.sub(r"\0\s*", "", line)).strip()
+                command = command.partition(" --no-python ")[2] or command  # after torchrun's words
                 if command.split(" ")[0] in PROGRAMS:
                     found.append(Item(page, first + number, "command", command))
     prose = _FENCE.sub(lambda block: re.sub(r"[^\n]", " ", block.group(0)), text)

@@ -27,6 +27,7 @@ pytestmark = pytest.mark.needs_torch
 
 PLUGIN = "needs the miner of the block above in an installed package, as tests/test_plugins.py has"
 REPRODUCED = "hours; tests/reproduce runs an artefact of one row"
+NODES = "needs two machines; tests/reliability/test_nodes.py has two agents on one"
 HUB = "needs a model of the hub"
 # command lines that are only parsed, and why
 ONLY_PARSED = {
@@ -39,6 +40,8 @@ ONLY_PARSED = {
     "shasam reproduce table2 --celeba DIR --settings a/m,a/y --rows resnet --seeds 3": REPRODUCED,
     "shasam reproduce table2 --data faces --profile quick": REPRODUCED,
     "shasam reproduce mine.yaml --utkface DIR": REPRODUCED,
+    "shasam train shasam --data celeba --root DIR --devices 2 --out /shared/runs": NODES,
+    "shasam train shasam --data celeba --root DIR --devices 2 --out /shared/runs --resume": NODES,
     "shasam mine … --miner nearest": PLUGIN,
     "shasam train tadet --encoder hf:facebook/deit-tiny-patch16-224 --pretrained-lr 0.1": HUB,
     "shasam embed --encoder hf:facebook/dinov2-small --csv people.csv --root photos --out people.parquet": HUB,  # noqa: E501

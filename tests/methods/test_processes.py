@@ -12,6 +12,7 @@ from tests.methods.cases import CASES
 
 ROOT = Path(__file__).parents[2]
 FAST = ("ce", "fairvit", "fscl+", "shasam")  # cut batches, own gradients, pairs of rows, mining
+SHARED_NORM = ("ce@resnet", "fscl+@resnet")  # train.sync_batchnorm, for both ways to cut a batch
 REST = tuple(n for n in sorted(CASES) if n not in FAST)
 
 
@@ -34,7 +35,7 @@ def differences(names: tuple[str, ...], folder: Path) -> dict[str, float]:
     return found
 
 
-@pytest.mark.parametrize("names", [FAST, pytest.param(REST, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("names", [FAST + SHARED_NORM, pytest.param(REST, marks=pytest.mark.slow)])
 def test_two_processes_give_the_weights_of_one(names: tuple[str, ...], tmp_path: Path) -> None:
     found = differences(names, tmp_path)
     assert {name: gap for name, gap in found.items() if gap > 1e-3} == {}

@@ -116,7 +116,7 @@ def train(
     from shasam.pipeline.execute import execute
     from shasam.runs.directory import RunDirectory
     from shasam.training.progress import TrainingProgress
-    from shasam.training.runtime import Runtime
+    from shasam.training.runtime import Runtime, is_first
 
     console = Screen(stderr=True, soft_wrap=True, no_color=not color or None)
     runtime = Runtime(
@@ -131,7 +131,7 @@ def train(
     progress = TrainingProgress(quiet, console)
     use_threads(RunDirectory(out / spec.name), threads, resume, progress.say)
     run = execute(spec, out, runtime=runtime, resume=resume, progress=progress)
-    if not run.done:  # another process than the first
+    if not is_first():
         return
 
     from shasam.runs.summary import print_summary

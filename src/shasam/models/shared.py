@@ -40,6 +40,11 @@ def sharing(share: Share | None) -> Iterator[None]:
         _current = before
 
 
+def has_whole_batch() -> bool:
+    """True where this process holds all rows of a batch, as it does outside of an encoder."""
+    return _current is not None
+
+
 def in_shares(encode: Callable[..., Any]) -> Callable[..., Any]:
     """Decorate ``encode(self, images, ...)`` whose tensors have one row for each image."""
 

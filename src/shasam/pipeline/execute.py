@@ -28,11 +28,13 @@ from shasam.spec import RunSpec
 from shasam.training.checkpoint import to_bytes
 from shasam.training.fabric import Fabric
 from shasam.training.inference import TrainingData
+from shasam.training.processes import agree
 from shasam.training.progress import TrainingProgress
 from shasam.training.runtime import Runtime, make_fabric, watching_others
 from shasam.training.test_split import times_opened
 from shasam.training.trainer import State, Trainer
 
+_SHARE = "Put --out on a folder that all machines share"
 _PACKAGES = ("torch", "numpy", "lightning-fabric", "safetensors", "pyarrow", "pillow")
 
 
@@ -48,12 +50,16 @@ def execute(
     """Train and evaluate; returns the run directory, at once where it is DONE already."""
     runtime = runtime or Runtime()
     fabric = make_fabric(spec.train, runtime)
+    run = RunDirectory(Path(out) / spec.name)
     with watching_others(fabric, runtime):
         fabric.launch()
+        agree(fabric, "the specification", spec.name, "Start all processes with the same command")
+        agree(
+            fabric, "the run directory", "a finished run" if run.done else "no finished run", _SHARE
+        )
     first = fabric.global_rank == 0
     progress = progress or TrainingProgress(runtime.quiet)
     progress.quiet = progress.quiet or not first
-    run = RunDirectory(Path(out) / spec.name)
     if run.done:
         progress.say(f"{run.path} is done already")
         return run
@@ -137,6 +143,8 @@ def _train(
         progress=progress,
     )
     with watching_others(fabric, runtime):
+        same = "Give all machines the same images and labels, under the same --root"
+        agree(fabric, "the data", f"manifest {data.manifest.sha256[:12]}", same)
         return method, trainer.fit(resume=resume)
 
 

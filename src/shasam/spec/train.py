@@ -104,7 +104,20 @@ class TrainSpec(BaseModel):
     precision: Literal["32-true", "bf16-mixed", "16-mixed"] = Field(
         "32-true", description="Numerical precision."
     )
-    devices: int = Field(1, ge=1, le=1024, description="Processes that share each batch.")
+    devices: int = Field(
+        1, ge=1, le=1024, description="Processes that share each batch, on all machines together."
+    )
+    sync_batchnorm: bool = Field(
+        False, description="Batch normalisation over the rows of all processes, not of each."
+    )
+
+    @model_serializer(mode="wrap")
+    def _dump(self, dump: Any) -> dict[str, Any]:
+        """Without an option that is off: runs from before it existed keep their names."""
+        body: dict[str, Any] = dump(self)
+        if not self.sync_batchnorm:
+            body.pop("sync_batchnorm", None)
+        return body
 
     def stage(self, name: str) -> StageSpec:
         """The settings of a stage by its name."""

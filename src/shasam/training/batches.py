@@ -7,10 +7,12 @@ from torch import Tensor
 
 from shasam.keyed import text_key
 from shasam.methods.base import Method
+from shasam.models.shared import sharing
 from shasam.sampling import Draw
 from shasam.training.fabric import Fabric
 from shasam.training.inference import TrainingData, evaluating
 from shasam.training.prepare import prepare_images
+from shasam.training.processes import share_of
 from shasam.training.stage import StageRun
 from shasam.training.views import Views
 from shasam.types import Batch
@@ -28,6 +30,7 @@ class BatchMaker:
         # a mean over rows is cut over processes; any other loss sees the whole batch in each of
         # them, and only the encoder's work is shared
         self.cut = fabric.world_size if method.row_wise else 1
+        self.share = share_of(fabric) if fabric.world_size > 1 else None
 
     def make(self, run: StageRun, drawn: Draw, step: int) -> Batch:
         """The part of a batch that this process computes with."""
@@ -55,5 +58,5 @@ class BatchMaker:
     def embed(self, rows: Tensor) -> Tensor:
         """``Method.embed`` of un-augmented images with the current weights, for mining."""
         images = prepare_images(self.data.images(rows), self.fabric.device)
-        with evaluating(self.method), self.fabric.autocast():
+        with evaluating(self.method), self.fabric.autocast(), sharing(self.share):
             return self.method.embed(images).float()

@@ -33,6 +33,11 @@ class Checkpoint:
     tensors: dict[str, Tensor]
     state: dict[str, Any]
 
+    @property
+    def digest(self) -> str:
+        """A few digits of what training goes on from; the clock of the run makes it its own."""
+        return _digest(self.state)[:12]
+
     def part(self, prefix: str) -> dict[str, Tensor]:
         """The tensors under a prefix, with the prefix taken off."""
         return {

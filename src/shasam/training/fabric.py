@@ -35,6 +35,17 @@ def _only_version(name: str) -> Iterator[None]:
 
 with _only_version("torchmetrics"):
     from lightning_fabric import Fabric
+    from lightning_fabric.plugins.environments import (
+        ClusterEnvironment,
+        LightningEnvironment,
+        TorchElasticEnvironment,
+    )
     from lightning_fabric.strategies import DDPStrategy
 
-__all__ = ["DDPStrategy", "Fabric"]
+__all__ = [
+    "ClusterEnvironment",
+    "DDPStrategy",
+    "Fabric",
+    "LightningEnvironment",
+    "TorchElasticEnvironment",
+]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import cast
 
-from torch import Tensor, nn, tensor
+from torch import Tensor, int64, nn, tensor
 
+from shasam.errors import TrainingError
 from shasam.models.shared import Share
 from shasam.training.fabric import Fabric
 
@@ -25,6 +27,25 @@ def anybody(asked: bool, fabric: Fabric) -> bool:
         return asked
     flag = tensor(float(asked), device=fabric.device)
     return float(cast("Tensor", fabric.all_reduce(flag, reduce_op="sum"))) > 0
+
+
+def agree(fabric: Fabric, what: str, value: str, remedy: str) -> None:
+    """An error in every process where one has another value of ``what`` than the first.
+
+    Processes on several machines read files of their own; if those differ, the processes would
+    train different things and average them.
+    """
+    if fabric.world_size == 1:
+        return
+    digest = int.from_bytes(hashlib.sha256(value.encode()).digest()[:8], "big", signed=True)
+    own = tensor([digest], dtype=int64, device=fabric.device)
+    digests = cast("Tensor", fabric.all_gather(own)).flatten().tolist()
+    others = [str(rank) for rank, one in enumerate(digests) if one != digests[0]]
+    if others:
+        raise TrainingError(
+            f"{what} of process {', '.join(others)} differs from that of process 0; this is "
+            f"process {fabric.global_rank} of {fabric.world_size}, which has {value}. {remedy}"
+        )
 
 
 def average_buffers(module: nn.Module, fabric: Fabric) -> None:

@@ -15,7 +15,13 @@ from torch.distributed import distributed_c10d
 
 from shasam.errors import SpecError, TrainingError
 from shasam.spec.train import TrainSpec
-from shasam.training.fabric import DDPStrategy, Fabric
+from shasam.training.fabric import (
+    ClusterEnvironment,
+    DDPStrategy,
+    Fabric,
+    LightningEnvironment,
+    TorchElasticEnvironment,
+)
 
 Device = Literal["auto", "cpu", "cuda", "mps"]
 MOST_PROCESSES = 4  # for each core, where a specification asks for processes on a CPU
@@ -43,10 +49,12 @@ def make_fabric(train: TrainSpec, runtime: Runtime) -> Fabric:
             f"strategy {runtime.strategy!r} cannot be used; there are auto and ddp: each process "
             "runs the same command, which spawned and forked processes cannot"
         )
+    environment, nodes = _started_by(train.devices)
+    here = train.devices // nodes
     most = MOST_PROCESSES * (os.cpu_count() or 1)
-    if train.devices > most and not (runtime.device == "cuda" or torch.cuda.is_available()):
+    if here > most and not (runtime.device == "cuda" or torch.cuda.is_available()):
         raise SpecError(
-            f"train.devices asks for {train.devices} processes; this machine has "
+            f"train.devices asks for {here} processes on this machine; it has "
             f"{os.cpu_count()} cores, and at most {most} processes are started on them"
         )
     if not runtime.rank_timeout > 0:
@@ -56,9 +64,44 @@ def make_fabric(train: TrainSpec, runtime: Runtime) -> Fabric:
     return Fabric(
         accelerator=runtime.device,
         strategy=DDPStrategy(timeout=start) if several else "auto",
-        devices=train.devices,
+        devices=here,
+        num_nodes=nodes,
         precision=train.precision,
+        plugins=[environment],
     )
+
+
+def _started_by(processes: int) -> tuple[ClusterEnvironment, int]:
+    """Who starts the processes of a run, torchrun or this one, and on how many machines.
+
+    The number of processes is part of the specification, and how they lie on machines is not: a
+    run has one name, whoever starts it.
+    """
+    if not TorchElasticEnvironment.detect():
+        tasks = os.environ.get("SLURM_NTASKS", "1")
+        if processes > 1 and "SLURM_STEP_ID" in os.environ and tasks != "1":
+            raise SpecError(
+                f"srun has started {tasks} tasks, and each would start {processes} processes; let "
+                "srun start one torchrun on each machine, which starts shasam (docs/scale.md)"
+            )
+        return LightningEnvironment(), 1
+    world, here = int(os.environ["WORLD_SIZE"]), int(os.environ["LOCAL_WORLD_SIZE"])
+    if world != processes:
+        raise SpecError(
+            f"torchrun has started {world} processes and train.devices is {processes}; "
+            f"write --devices {world}, the number of processes on all machines together"
+        )
+    if world % here:
+        raise SpecError(
+            f"torchrun has started {here} of {world} processes on this machine; let it start "
+            "equally many on every machine"
+        )
+    return TorchElasticEnvironment(), world // here
+
+
+def is_first() -> bool:
+    """True in the process that writes the files and speaks to the user."""
+    return not torch.distributed.is_initialized() or torch.distributed.get_rank() == 0
 
 
 def one_process(train: TrainSpec, device: str | torch.device) -> Fabric:

@@ -14,6 +14,8 @@ import torch
 
 from shasam.keyed import seed_torch, text_key
 from shasam.methods.base import Method, Stage
+from shasam.models.shared import sharing
+from shasam.models.shared_norm import share_batch_norm
 from shasam.runs.log import RunLog
 from shasam.sampling import TrainingRows
 from shasam.spec.train import TrainSpec
@@ -28,7 +30,7 @@ from shasam.training.inference import TrainingData, on_rows
 from shasam.training.interrupt import Interrupt
 from shasam.training.modes import check_groups
 from shasam.training.prepare import prepare
-from shasam.training.processes import anybody, average_buffers, share_of
+from shasam.training.processes import agree, anybody, average_buffers
 from shasam.training.progress import TrainingProgress
 from shasam.training.resume import Weights, restore_state, save_state
 from shasam.training.runtime import Runtime, wait_at_most
@@ -70,12 +72,14 @@ class Trainer:
         self.views = Views(method, data, views or ViewsSpec(), image_size)
         self.batches = BatchMaker(method, data, fabric, self.views, seed)
         self.views.begin(self.batches.t_N, self.batches.s_N, self.train_rows)
-        share = share_of(fabric) if self.batches.cut < fabric.world_size else None
+        share = self.batches.share if self.batches.cut == 1 else None
         self.stepper = Stepper(method, check_groups(method), data, fabric, share, directory)
         self._saved_at = time.monotonic()
         writes_board = self.runtime.tensorboard and directory is not None and self.first
         self._board = open_tensorboard(directory) if writes_board and directory else None
         prepare(method, fabric.device, training=True)
+        if spec.sync_batchnorm and self.batches.share is not None:
+            share_batch_norm(method, self.batches.share.gather)
         self._set_state(State())
 
     def _set_state(self, state: State) -> None:
@@ -93,7 +97,9 @@ class Trainer:
         checkpoint = None
         if resume and self._folder is not None:
             checkpoint = load_checkpoint(self._folder, lambda t: self.progress.say(t, "yellow"))
-        self.fabric.barrier()  # every process has read before the first one writes
+        # every process has read, and has read the same, before the first one writes
+        at = "no checkpoint" if checkpoint is None else f"checkpoint {checkpoint.digest}"
+        agree(self.fabric, "the checkpoint", at, "Put --out on a folder that all machines share")
         wait_at_most(self.fabric, self.runtime.rank_timeout)
         if checkpoint is not None:
             self._restore(checkpoint)
@@ -188,9 +194,10 @@ class Trainer:
         if stage.inputs == "features":
             what = f"features of {len(rows)} {self.views.unit}, computed once"
             self.progress.say(f"stage {stage.name}: {what}")
-            run.keep_features(
-                on_rows(self.method.stage_features, self.method, self.data, rows, self.fabric), data
-            )
+            with sharing(self.batches.share):
+                features_of = self.method.stage_features
+                found = on_rows(features_of, self.method, self.data, rows, self.fabric)
+            run.keep_features(found, data)
         return run
 
     def _end_epoch(self, run: StageRun, epoch: int, rate: float, last: bool) -> None:
