@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +22,7 @@ from shasam.data.features import open_features
 from shasam.data.files import Folder
 from shasam.pipeline.build import build_method
 from shasam.pipeline.load import Model
-from shasam.pipeline.predicting import Item, image_rows, vector_rows
+from shasam.pipeline.predicting import Block, Item, image_blocks, vector_blocks
 from shasam.spec import resolve
 from shasam.training.prepare import prepare, prepare_images
 from shasam.training.runtime import one_process
@@ -55,6 +55,11 @@ def forward(model: Model, x: torch.Tensor) -> None:
             torch.softmax(scores, dim=1).numpy()
 
 
+def lines(model: Model, blocks: Iterable[Block]) -> int:
+    """The bytes that the command would write."""
+    return sum(len(block.csv(model.classes).encode()) for block in blocks)
+
+
 def of_images(folder: Path, name: str, profile: str, n: int) -> str:
     model = untrained({}, profile)
     size, inside = model.spec.data.size, Folder(folder)
@@ -64,7 +69,7 @@ def of_images(folder: Path, name: str, profile: str, n: int) -> str:
     items = [Item(path) for path in paths]
     bare = spent(lambda: forward(model, x))
     decoding = spent(lambda: [decode(inside.read(path), size) for path in paths])
-    whole = spent(lambda: list(image_rows(model, items, inside, batch=BATCH, jobs=2)))
+    whole = spent(lambda: lines(model, image_blocks(model, items, inside, batch=BATCH, jobs=2)))
     return row(name, n, bare, decoding, whole)
 
 
@@ -76,7 +81,7 @@ def of_vectors(folder: Path, n: int = 50_000, dim: int = 512) -> str:
     model = untrained({"data": data}, "cpu")
     features = open_features(folder / "x.npy")
     bare = spent(lambda: forward(model, torch.from_numpy(x)))
-    whole = spent(lambda: list(vector_rows(model, features, None, batch=BATCH)))
+    whole = spent(lambda: lines(model, vector_blocks(model, features, None, batch=BATCH)))
     return row(f"{n:,} vectors of {dim}", n, bare, 0.0, whole)
 
 

@@ -13,7 +13,8 @@ import shasam
 from shasam.commands.predict import predict
 from shasam.data.files import Folder
 from shasam.errors import FileError, InputError
-from shasam.pipeline.predicting import AHEAD, Item, image_rows
+from shasam.pipeline.load import Answer
+from shasam.pipeline.predicting import AHEAD, Block, Item, image_blocks
 
 
 def rows_of(path: Path) -> dict[str, dict[str, str]]:
@@ -106,11 +107,20 @@ def test_an_endless_list_is_read_no_further_than_a_few_batches_ahead(runs, photo
             read += 1
             yield Item("a/0.png")
 
-    rows = image_rows(shasam.load(runs["ce"]), endless(), Folder(photos), batch=4, jobs=1)
-    for number in range(1, 41):
-        next(rows)
-        assert read <= number + 4 * (AHEAD + 1)
-    rows.close()
+    blocks = image_blocks(shasam.load(runs["ce"]), endless(), Folder(photos), batch=4, jobs=1)
+    for number in range(1, 11):
+        next(blocks)
+        assert read <= 4 * (number + AHEAD)
+    blocks.close()
+
+
+def test_probabilities_are_written_as_python_formats_them():
+    rng = np.random.default_rng(0)
+    p = np.concatenate([rng.random(2000), [0, 1, 0.5, 5e-7, 1.5e-6, 1e-9, 1 - 2**-24]])
+    for odd in ([], [float("nan")]):
+        scores = np.append(p, odd).astype(np.float32)[:, None].repeat(2, 1)
+        block = Block(["n"] * len(scores), Answer(["a"] * len(scores), scores, scores), {})
+        assert block.csv("ab") == "".join(f"n,a,{x:.6f},{x:.6f},\n" for x in scores[:, 0].tolist())
 
 
 def test_a_target_that_cannot_be_written_is_an_error_before_the_work(photos, tmp_path, monkeypatch):

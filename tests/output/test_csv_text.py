@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.csv as pacsv
 from tests.payloads import payloads
 
-from shasam.output.csv_text import csv_text, harmless
+from shasam.output.csv_text import cell_text, csv_text, harmless, text_cells
 
 
 def test_every_payload_comes_back_as_one_cell_from_two_readers() -> None:
@@ -36,3 +36,11 @@ def test_no_payload_starts_a_formula_and_numbers_stay_numbers() -> None:
 
 def test_a_name_that_is_not_utf8_can_be_written() -> None:
     assert csv_text([["a\udc80b"]]).encode() == b"a\\udc80b\n"
+
+
+def test_many_cells_are_the_same_as_one_by_one() -> None:
+    plain = ["1", "a-b/c.jpg", "2026-11-17"]
+    assert text_cells(plain) == plain
+    for name in [*payloads(), "a\nb", ""]:
+        many = [*plain, name]
+        assert list(text_cells(many)) == [cell_text(value) for value in many], name

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
-    from shasam.output.csv_text import Cell
     from shasam.pipeline.load import Model
+    from shasam.pipeline.predicting import Block
 
 TABLES = (".csv", ".tsv", ".txt", ".parquet", ".pq", ".arrow", ".feather")
 
@@ -49,7 +49,7 @@ def predict(
     csv
         For vectors: the table that has the group column, a row for each vector.
     batch
-        Images or vectors that are predicted together.
+        Images or vectors that the model reads at a time.
     jobs
         Threads that read and decode images; else one for each core.
     device
@@ -76,21 +76,20 @@ def predict(
                 f"--group-column; its values are {', '.join(model.groups)[:200]}, or their numbers"
             )
         if model.spec.data.features_dim is not None:
-            rows, total, left = _vectors(model, images, csv, group_column, batch)
+            blocks, total, left = _vectors(model, images, csv, group_column, batch)
         else:
-            rows, total, left = _pictures(
+            blocks, total, left = _pictures(
                 model, images, root, path_column, group_column, batch, jobs
             )
         head = ["row" if model.spec.data.features_dim is not None else "path", "prediction"]
         head += [*(f"p({name})" for name in model.classes), "problem"]
         file.write(csv_text([head]).encode())
         told, began, done, reasons = named(f"predicting {images}"), time.perf_counter(), 0, 0
-        for row in rows:
-            file.write(csv_text([row]).encode())
-            done += 1
-            reasons += row[-1] != ""
-            if done % batch == 0:
-                told(done, max(total or 0, done))
+        for block in blocks:
+            file.write(block.csv(model.classes).encode())
+            done += len(block.names)
+            reasons += len(block.problems)
+            told(done, max(total or 0, done))
         seconds = time.perf_counter() - began
     kind = "vectors" if model.spec.data.features_dim is not None else "images"
     say(f"{done - reasons} predictions in {out}, {done / max(seconds, 1e-9):,.0f} {kind} a second")
@@ -102,10 +101,10 @@ def predict(
 
 def _vectors(
     model: Model, path: Path, csv: Path | None, group_column: str | None, batch: int
-) -> tuple[Iterator[list[Cell]], int | None, str]:
+) -> tuple[Iterator[Block], int | None, str]:
     from shasam.data.features import SUFFIXES, TABLES
     from shasam.errors import InputError
-    from shasam.pipeline.predicting import open_vectors, vector_rows
+    from shasam.pipeline.predicting import open_vectors, vector_blocks
     from shasam.tables import open_table
 
     if path.suffix.lower() not in SUFFIXES:
@@ -118,7 +117,7 @@ def _vectors(
         groups = open_table(csv or path).read([group_column]).column(group_column).to_pylist()
         if len(groups) != len(features):
             raise InputError(f"there are {len(features)} vectors and {len(groups)} groups")
-    return vector_rows(model, features, groups, batch=batch), len(features), ""
+    return vector_blocks(model, features, groups, batch=batch), len(features), ""
 
 
 def _pictures(
@@ -129,7 +128,7 @@ def _pictures(
     group_column: str | None,
     batch: int,
     jobs: int | None,
-) -> tuple[Iterator[list[Cell]], int | None, str]:
+) -> tuple[Iterator[Block], int | None, str]:
     """The rows, how many there will be where that is known, and which files are left alone."""
     from shasam.data.files import Folder
     from shasam.errors import InputError
@@ -138,7 +137,7 @@ def _pictures(
         Item,
         cores,
         count_files,
-        image_rows,
+        image_blocks,
         is_picture,
         table_items,
         walk,
@@ -160,5 +159,5 @@ def _pictures(
         if group_column is not None:
             raise InputError("--group-column needs a table with paths and groups, not an image")
         folder, items, total = Folder(images.parent), (Item(p) for p in (images.name,)), 1
-    rows = image_rows(model, items, folder, batch=batch, jobs=jobs or cores())
-    return rows, total, left
+    blocks = image_blocks(model, items, folder, batch=batch, jobs=jobs or cores())
+    return blocks, total, left

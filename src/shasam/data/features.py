@@ -58,10 +58,12 @@ class Features:
     def dtype(self) -> str:
         return "bfloat16" if self.bfloat16 else str(self.parts[0].dtype.newbyteorder("="))
 
-    def take(self, rows: np.ndarray) -> np.ndarray:
-        """float32 (B, D); numbers beyond float32 become infinite."""
+    def take(self, rows: np.ndarray | slice) -> np.ndarray:
+        """float32 (B, D); numbers beyond float32 become infinite. A slice may be a view."""
         if len(self.parts) == 1:
             return self._plain(self.parts[0][rows])
+        if isinstance(rows, slice):
+            rows = np.arange(*rows.indices(len(self)))
         starts = np.cumsum([0, *map(len, self.parts)])
         which = np.searchsorted(starts, rows, side="right") - 1
         out = np.empty((len(rows), self.dim), np.float32)

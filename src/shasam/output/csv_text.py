@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 # what Excel, LibreOffice and Google Sheets read as the start of a formula, with the full-width
 # forms that East Asian versions accept (OWASP, "CSV Injection")
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?\Z")
 _QUOTED = re.compile('[",;\t\r\n]|^ | $')
+_PLAIN = re.compile(r"([A-Za-z0-9_./][A-Za-z0-9_./:-]*\n)*\Z")  # lines that need no care
 
 Cell = str | int | float | None
 
@@ -27,10 +28,11 @@ def csv_text(rows: Iterable[Iterable[Cell]]) -> str:
     '=1+1,2
     "a,b",
     """
-    return "".join(",".join(_cell(value) for value in row) + "\n" for row in rows)
+    return "".join(",".join(cell_text(value) for value in row) + "\n" for row in rows)
 
 
-def _cell(value: Cell) -> str:
+def cell_text(value: Cell) -> str:
+    """One cell of a line."""
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return ""
     if not isinstance(value, str):
@@ -38,6 +40,14 @@ def _cell(value: Cell) -> str:
     # a path that is not UTF-8 has half surrogates, which no UTF-8 file can hold
     text = harmless(value).encode("utf-8", "backslashreplace").decode("utf-8")
     return '"' + text.replace('"', '""') + '"' if _QUOTED.search(text) else text
+
+
+def text_cells(values: Sequence[str]) -> Sequence[str]:
+    """Cells of text; numbers, names and paths, as most are, are judged all at once."""
+    lines = "".join([f"{value}\n" for value in values])
+    if lines.count("\n") == len(values) and _PLAIN.match(lines):
+        return values
+    return [cell_text(value) for value in values]
 
 
 def harmless(cell: str) -> str:

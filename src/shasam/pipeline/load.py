@@ -68,21 +68,22 @@ class Model:
         given = self._groups(groups, n)
         if ids is not None and len(ids) != n:
             raise InputError(f"{n} images came with {len(ids)} ids; give one for each")
-        probabilities = np.zeros((0, len(self.classes)), np.float32)
-        if n:
-            scores_nC = next(iter(self._apply(self.method.logits, pixels).values()))
-            probabilities = torch.softmax(scores_nC, dim=1).numpy()
-        decided = self.method.decide(
-            Predictions(
-                ids=np.array([str(i) for i in (range(n) if ids is None else ids)]),
-                target=np.full(n, UNKNOWN),
-                prediction=probabilities.argmax(1).astype(np.int64),
-                sensitive=given,
-                scores=probabilities.astype(np.float32),
-            )
-        )
-        labels = [self.classes[c] for c in decided.prediction]
-        return Answer(labels, decided.prediction, decided.scores)
+        return self.answer(pixels, given, [str(i) for i in (range(n) if ids is None else ids)])
+
+    def answer(
+        self, pixels: Tensor, groups: np.ndarray, ids: Sequence[str], batch: int = BATCH
+    ) -> Answer:
+        """``predict`` for inputs that were checked: tensors, numbers of groups (n,), and ids."""
+        scores = np.zeros((0, len(self.classes)), np.float32)
+        if len(pixels):
+            scores_nC = next(iter(self._apply(self.method.logits, pixels, batch).values()))
+            scores = torch.softmax(scores_nC, dim=1).numpy()
+        decided = scores.argmax(1)
+        if self.method.has_rule:
+            unknown = np.full(len(pixels), UNKNOWN)
+            asked = Predictions(np.array(ids), unknown, decided, groups, scores)
+            decided = self.method.decide(asked).prediction
+        return Answer([self.classes[c] for c in decided.tolist()], decided, scores)
 
     @property
     def decides_by_group(self) -> bool:
@@ -123,9 +124,9 @@ class Model:
         return {kind: value.numpy() for kind, value in found.items()}
 
     def _apply(
-        self, apply: Callable[[Tensor], dict[str, Tensor]], pixels: Tensor
+        self, apply: Callable[[Tensor], dict[str, Tensor]], pixels: Tensor, batch: int = BATCH
     ) -> dict[str, Tensor]:
-        return on_images(apply, self.method, pixels.split(BATCH), self.fabric)
+        return on_images(apply, self.method, pixels.split(batch), self.fabric)
 
     def _pixels(self, images: Any) -> Tensor:
         if isinstance(images, (list, tuple)) and not images:
