@@ -24,10 +24,12 @@ MINED = TinyData(train=320, held=16, size=32)  # a fifth of it is mined at a tim
 VIT = ("tadet", "tadet-mmd", "fairvit")
 SLOW = ("shasam-ld", "shasam-literal")
 RUNS = [
-    pytest.param(n, n in VIT, marks=pytest.mark.slow) if n in SLOW else (n, n in VIT)
+    pytest.param(n, n in VIT, marks=pytest.mark.slow) if n in SLOW else pytest.param(n, n in VIT)
     for n in sorted(CASES)
 ]
-RUNS += [(n, True) for n in ("ce", "grl", "supcon", "fscl")]
+RUNS += [pytest.param(n, True) for n in ("ce", "grl", "supcon", "fscl")]
+RESUMED = [pytest.param(*run.values, "32-true", marks=run.marks) for run in RUNS]
+RESUMED += [pytest.param("ce", False, "bf16-mixed"), pytest.param("shasam", True, "bf16-mixed")]
 
 
 class Cut(RuntimeError):
@@ -76,10 +78,12 @@ def cut_at(method: Method, step: int) -> None:
     method.steps = steps  # type: ignore[method-assign,assignment]
 
 
-@pytest.mark.parametrize(("name", "vit"), RUNS)
-def test_a_cut_run_resumes_to_the_same_bits(name: str, vit: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("name", "vit", "precision"), RESUMED)
+def test_a_cut_run_resumes_to_the_same_bits(
+    name: str, vit: bool, precision: str, tmp_path: Path
+) -> None:
     whole = build(name, vit)
-    trainer(whole).fit()
+    trainer(whole, precision=precision).fit()
     stages = len(whole.stages())
     for cut in {1, 3 * stages - 2}:  # within the first stage, and within the last
         folder = tmp_path / str(cut)
@@ -87,9 +91,9 @@ def test_a_cut_run_resumes_to_the_same_bits(name: str, vit: bool, tmp_path: Path
         first = build(name, vit)
         cut_at(first, cut)
         with pytest.raises(Cut):
-            trainer(first, folder).fit()
+            trainer(first, folder, precision).fit()
         second = build(name, vit)
-        trainer(second, folder).fit(resume=True)
+        trainer(second, folder, precision).fit(resume=True)
         wanted = whole.state_dict()
         assert second.state_dict().keys() == wanted.keys()
         for key, value in second.state_dict().items():

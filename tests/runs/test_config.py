@@ -97,6 +97,29 @@ def test_defaults_written_out_give_the_same_key():
     assert resolve({"method": "fscl", "options": options}).key == resolve({"method": "fscl"}).key
 
 
+@pytest.mark.parametrize(
+    ("flags", "held", "size", "chosen"),
+    [
+        ("fpu avx512f avx512_bf16", "", 64, "bf16-mixed"),
+        ("fpu amx_bf16 amx_tile", "AVX512_CORE_AMX", 64, "bf16-mixed"),
+        ("fpu avx512f avx512_vnni", "", 64, "32-true"),
+        ("fpu avx512_bf16", "AVX2", 64, "32-true"),  # as --reproducible does
+        ("fpu avx512_bf16", "", 16, "32-true"),  # oneDNN's fault on 1x1 maps
+    ],
+)
+def test_auto_is_the_precision_that_the_processor_is_made_for(
+    monkeypatch, tmp_path, flags, held, size, chosen
+):
+    (tmp_path / "cpuinfo").write_text(f"model name : one\nflags : {flags}\n")
+    monkeypatch.setattr("shasam.spec.hardware._PROCESSOR", str(tmp_path / "cpuinfo"))
+    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", held or "DEFAULT")
+    asked = {"method": "ce", "train": {"precision": "auto"}, "data": {"size": size}}
+    spec = resolve(asked, profile="cpu")
+    assert spec.train.precision == chosen
+    written = {**asked, "train": {"precision": chosen}}
+    assert spec.name == resolve(written, profile="cpu").name
+
+
 def test_a_file_that_is_no_specification_is_refused(tmp_path):
     (tmp_path / "a.yaml").write_text("- 1\n- 2")
     with pytest.raises(SpecError, match="keys and values"):

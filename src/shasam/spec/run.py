@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from shasam.errors import SpecError
 from shasam.registry import did_you_mean, entries, lookup, names
 from shasam.spec.data import DataSpec, with_source
+from shasam.spec.hardware import chosen_precision
 from shasam.spec.layers import full_keys, lay, merge
 from shasam.spec.model import ModelSpec
 from shasam.spec.profiles import PROFILES
@@ -103,7 +104,12 @@ def resolve(*layers: Mapping[str, Any], profile: str | None = None) -> RunSpec:
         raise SpecError("the specification has errors:\n  " + "\n  ".join(errors))
     full = spec.model.model_copy(update={"options": encoder_options})
     data = lookup("source", spec.data.name).completed(_with_size(spec.data, full, asked))
-    return spec.model_copy(update={"options": options, "model": full, "data": data})
+    train = spec.train
+    if train.precision == "auto":  # what is stored, and names the run, is what it computes with
+        chosen = chosen_precision(inputs_of(data.name), data.size)
+        train = train.model_copy(update={"precision": chosen})
+    update = {"options": options, "model": full, "data": data, "train": train}
+    return spec.model_copy(update=update)
 
 
 def _with_size(data: DataSpec, model: ModelSpec, asked: Mapping[str, Any]) -> DataSpec:

@@ -101,8 +101,10 @@ class TrainSpec(BaseModel):
     collapse_cosine: float = Field(
         0.95, gt=0, le=1, description="Mean cosine of the projections that counts as a collapse."
     )
-    precision: Literal["32-true", "bf16-mixed", "16-mixed"] = Field(
-        "32-true", description="Numerical precision."
+    precision: Literal["32-true", "bf16-mixed", "16-mixed", "auto"] = Field(
+        "32-true",
+        description="Numerical precision; auto becomes bf16-mixed for images on a processor with "
+        "bfloat16 instructions, else 32-true.",
     )
     devices: int = Field(
         1, ge=1, le=1024, description="Processes that share each batch, on all machines together."

@@ -66,9 +66,14 @@ def make_fabric(train: TrainSpec, runtime: Runtime) -> Fabric:
         strategy=DDPStrategy(timeout=start) if several else "auto",
         devices=here,
         num_nodes=nodes,
-        precision=train.precision,
+        precision=_precision(train),
         plugins=[environment],
     )
+
+
+def _precision(train: TrainSpec) -> Literal["32-true", "bf16-mixed", "16-mixed"]:
+    """``resolve`` puts a precision in the place of ``auto``; without it nothing is chosen."""
+    return "32-true" if train.precision == "auto" else train.precision
 
 
 def _started_by(processes: int) -> tuple[ClusterEnvironment, int]:
@@ -108,7 +113,7 @@ def one_process(train: TrainSpec, device: str | torch.device) -> Fabric:
     """Fabric that computes as training did, in this process, on a device such as ``cuda:1``."""
     kind, _, index = str(device).partition(":")
     devices = [int(index)] if index and kind != "cpu" else 1
-    return Fabric(accelerator=kind, devices=devices, precision=train.precision)
+    return Fabric(accelerator=kind, devices=devices, precision=_precision(train))
 
 
 @contextmanager
