@@ -61,7 +61,8 @@ def table(folder: Path) -> str:
             if row not in rows:
                 continue
             c = compared(rows[row], rows[AGAINST])
-            means = [np.mean(list(rows[name].values())) for name in (row, AGAINST)]
+            shared = sorted(rows[row].keys() & rows[AGAINST].keys())
+            means = [np.mean([rows[name][s] for s in shared]) for name in (row, AGAINST)]
             lines.append((stratum, row, c, means))
     adjusted = holm([c.p for _, _, c, _ in lines])
     out = [
