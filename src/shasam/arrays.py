@@ -29,26 +29,6 @@ _SMALL = 64 << 20  # bytes that may be packed as tightly as one likes
 _LENGTHS = 26  # where the local header of a zip member tells how long its name and extra field are
 
 
-def read_npy(path: Path) -> np.ndarray:
-    """The array of a .npy file; pickled objects are refused."""
-    with open_regular(path) as file:
-        file.seek(0, 2)
-        size = file.tell()
-        file.seek(0)
-        return _array(file, size, str(path))
-
-
-def read_npz(path: Path, name: str) -> np.ndarray:
-    """The array ``name`` of a .npz file, or its only one."""
-    with open_regular(path) as file, _archive(path, file) as held:
-        if name not in held.members and len(held.members) != 1:
-            raise InputError(
-                f"{path} holds {', '.join(held.members)[:200]}; name the array of embeddings "
-                f"{name!r}"
-            )
-        return held.read(held.members.get(name) or next(iter(held.members.values())))
-
-
 def map_npy(path: Path) -> np.ndarray:
     """The array of a .npy file, mapped; columns that follow each other are read into memory."""
     with open_regular(path) as file:
@@ -79,8 +59,8 @@ def map_npz(path: Path, name: str | None, names: Sequence[str] = ()) -> np.ndarr
         file.seek(member.header_offset + _LENGTHS)
         lengths = [int.from_bytes(file.read(2), "little") for _ in range(2)]
         offset = member.header_offset + _LENGTHS + 4 + sum(lengths) + start
-        size = os.fstat(file.fileno()).st_size
-        if header.fortran or header.size > size - offset:
+        there = min(member.file_size - start, os.fstat(file.fileno()).st_size - offset)
+        if header.fortran or header.size > there:
             return np.ascontiguousarray(held.read(member))
         return mapped(file, header.dtype, offset, header.shape)
 

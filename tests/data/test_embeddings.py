@@ -155,7 +155,7 @@ BAD = {
     ),
     "no archive": ("x.npz", b"PK\x03\x04 no", "not a readable .npz"),
     "no parquet": ("x.parquet", b"PAR1 no", "cannot be read"),
-    "another kind of file": ("x.pt", b"no", "--features takes"),
+    "another kind of file": ("x.pt", b"no", "is not a file of vectors"),
 }  # fmt: skip
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.data.vector_files import write_all
 
 from shasam.errors import ShasamError
 from shasam.mining.tables import read_embeddings
@@ -25,6 +26,11 @@ def test_arrays_are_read_as_numpy_reads_them(tmp_path: Path, dtype: str, order: 
     np.savez(tmp_path / "c.npz", x)
     for name in ("a.npy", "b.npz", "c.npz"):
         assert np.array_equal(read_embeddings(tmp_path / name), x.astype(np.float32))
+
+
+def test_embeddings_are_read_from_every_format_of_vectors(tmp_path: Path) -> None:
+    for path in write_all(tmp_path, X.astype(np.float32)):
+        assert np.array_equal(read_embeddings(path), X.astype(np.float32)), path.name
 
 
 def test_two_megabytes_that_unpack_to_gigabytes_are_refused_at_once(tmp_path: Path) -> None:

@@ -34,10 +34,10 @@ def mine(
     Parameters
     ----------
     embeddings
-        One row per image: .npy, .npz (its only array or "embeddings"), or .parquet with one list
-        column "embedding" or numeric columns.
+        One vector per row: .npy, .npz, .safetensors, or a Parquet or Arrow file with a column of
+        vectors.
     labels
-        CSV or Parquet with one row per embedding, in the same order.
+        CSV, Parquet or Arrow with one row per embedding, in the same order.
     target, sensitive
         Names of the label columns.
     k

@@ -82,11 +82,11 @@ class Features:
 def open_features(path: Path, key: str | None = None, ids: Sequence[str] = ()) -> Features:
     """The vectors of a file; ``ids`` are names that its ids may have, the first found counts."""
     if not path.is_file():
-        raise InputError(f"there is no file {path}; give the vectors as --features")
+        raise InputError(f"there is no file {path}; give a file of vectors")
     suffix = path.suffix.lower()
     if suffix not in SUFFIXES:
         raise InputError(
-            f"{path.name} is not a file of vectors; --features takes {', '.join(SUFFIXES)}"
+            f"{path.name} is not a file of vectors; they come as {', '.join(SUFFIXES)}"
         )
     if path.stat().st_size == 0:
         raise InputError(f"{path.name} is empty; give a file with vectors")

@@ -9,38 +9,21 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from shasam.arrays import read_npy, read_npz
+from shasam.data.features import open_features
 from shasam.errors import InputError
 from shasam.files import write_atomic
 from shasam.mining.miner import Miner
 from shasam.mining.pools import feasible_pairs
 from shasam.output.csv_text import Cell, csv_text
 from shasam.output.terminal import say
-from shasam.parquet import read_parquet
 from shasam.registry import did_you_mean, lookup
 from shasam.tables import open_table
 
 
 def read_embeddings(path: Path) -> Tensor:
-    """(N, D) float32 from .npy, .npz or .parquet; nothing in them is ever unpickled."""
-    if path.suffix == ".npy":
-        array = read_npy(path)
-    elif path.suffix == ".npz":
-        array = read_npz(path, "embeddings")
-    elif path.suffix == ".parquet":
-        table = read_parquet(path)
-        if "embedding" in table.column_names:
-            array = np.stack(table.column("embedding").to_pylist())
-        else:
-            array = np.stack([column.to_numpy() for column in table.columns], axis=1)
-    else:
-        raise InputError(f"{path} is not a .npy, .npz or .parquet file of embeddings")
-    if array.ndim != 2 or not np.issubdtype(array.dtype, np.number):
-        raise InputError(
-            f"{path} must hold one row of numbers per image; it has shape {array.shape} and "
-            f"type {array.dtype}"
-        )
-    return torch.from_numpy(np.ascontiguousarray(array, dtype=np.float32))
+    """(N, D) float32 of a file of vectors, as ``--features`` of ``shasam train`` reads them."""
+    array = open_features(path).take(slice(None))
+    return torch.from_numpy(np.require(array, requirements=["C", "W"]))
 
 
 def read_labels(path: Path, columns: list[str]) -> dict[str, list[str]]:
