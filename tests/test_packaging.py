@@ -86,6 +86,7 @@ def test_nothing_is_imported_that_the_core_or_an_extra_does_not_declare():
         "timm",
         "png",
         "sklearn",
+        "ray",
         *OPTIONAL,
     )
     for extra in optional:

@@ -19,6 +19,7 @@ SHARED = {
     "extras",
     "registry",
     "arrays",
+    "cluster",
     "files",
     "documents",
     "memory",

@@ -55,6 +55,10 @@ class BusyError(TrainingError):
     """Another process is working on the same run."""
 
 
+class ClusterError(ShasamError):
+    """A Ray cluster that cannot be reached, or has no place for the work."""
+
+
 class Stopped(KeyboardInterrupt):
     """A signal asked the program to stop, and what could be saved is saved.
 

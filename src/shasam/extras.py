@@ -19,6 +19,7 @@ MODULES = {
     "export": ("onnx", "onnxscript", "onnxruntime"),
     "hub": ("huggingface_hub",),
     "pml": ("pytorch_metric_learning",),
+    "ray": ("ray",),
 }
 
 

@@ -29,6 +29,7 @@ PLUGIN = "needs the miner of the block above in an installed package, as tests/t
 REPRODUCED = "hours; tests/reproduce runs an artefact of one row"
 NODES = "needs two machines; tests/reliability/test_nodes.py has two agents on one"
 HUB = "needs a model of the hub"
+RAY = "needs Ray; make test-ray runs such commands"
 # command lines that are only parsed, and why
 ONLY_PARSED = {
     "shasam compare --methods all --data faces --jobs 2": "an hour; other examples compare",
@@ -42,6 +43,10 @@ ONLY_PARSED = {
     "shasam reproduce mine.yaml --utkface DIR": REPRODUCED,
     "shasam train shasam --data celeba --root DIR --devices 2 --out /shared/runs": NODES,
     "shasam train shasam --data celeba --root DIR --devices 2 --out /shared/runs --resume": NODES,
+    "shasam sweep grid.yaml --out runs --engine ray": RAY,
+    "shasam sweep grid.yaml --out runs --engine ray --address auto": RAY,
+    "shasam compare --methods ce,fscl+ --engine ray --address 10.0.0.1:6379 --device cuda": RAY,
+    "shasam select shards/ -k 1000 --engine ray": RAY,
     "shasam mine … --miner nearest": PLUGIN,
     "shasam train tadet --encoder hf:facebook/deit-tiny-patch16-224 --pretrained-lr 0.1": HUB,
     "shasam embed --encoder hf:facebook/dinov2-small --csv people.csv --root photos --out people.parquet": HUB,  # noqa: E501

@@ -25,6 +25,7 @@ from shasam.errors import DataError, MemoryLimitError, ShasamError
 from shasam.pipeline.load import load
 from shasam.pipeline.sweep import sweep
 from shasam.runs.directory import RunDirectory
+from shasam.runs.how import How
 
 TINY = ["data.n=80", "data.holdout_per_cell=10", "data.size=32", "train.steps=4"]
 
@@ -94,7 +95,7 @@ def test_a_sweep_writes_its_own_files_and_not_where_links_lead(run, tmp_path, mo
     (run / "DONE").unlink()
     canaries = [linked(run, n, tmp_path / f"canary-{n}") for n in ("asked.yaml", "output.txt")]
     monkeypatch.setattr(sys, "executable", shutil.which("true"))  # the run itself is not the point
-    (outcome,) = sweep([RunDirectory(run).spec()], run.parent, device="cpu")
+    (outcome,) = sweep([RunDirectory(run).spec()], run.parent, How(device="cpu"))
     assert outcome.path == run and outcome.status == "done"
     assert [c.read_text() for c in canaries] == ["mine\n"] * 2
 

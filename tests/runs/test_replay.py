@@ -17,9 +17,9 @@ from shasam.runs.machine import SETTINGS, computed_with, machine
 from shasam.runs.records import keep
 from shasam.runs.reproducible import (
     REPRODUCIBLE,
-    environment_of_runs,
     how_runs_compute,
     restart_with,
+    variables_of_runs,
 )
 from shasam.spec import resolve
 from shasam.training.runtime import Runtime
@@ -123,10 +123,10 @@ def test_jobs_change_threads_and_the_sweep_says_so(monkeypatch):
     monkeypatch.setattr("shasam.runs.threads.usable_cores", lambda: 4)
     line = how_runs_compute(2, None, False)
     assert "2 threads" in line and "--jobs" in line
-    assert environment_of_runs(2, None, False)["OMP_NUM_THREADS"] == "2"
-    assert REPRODUCIBLE.items() <= environment_of_runs(2, None, True).items()
+    assert variables_of_runs(2, None, False)["OMP_NUM_THREADS"] == "2"
+    assert REPRODUCIBLE.items() <= variables_of_runs(2, None, True).items()
     with pytest.raises(SpecError, match="one thread"):
-        environment_of_runs(1, 4, True)
+        variables_of_runs(1, 4, True)
 
 
 def test_the_instruction_set_cannot_be_chosen_once_torch_is_loaded(monkeypatch):

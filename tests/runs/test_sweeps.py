@@ -15,8 +15,10 @@ import yaml
 
 from shasam.cli import app, main
 from shasam.errors import Stopped
+from shasam.pipeline import engines
 from shasam.pipeline import sweep as sweeps
 from shasam.runs.directory import RunDirectory
+from shasam.runs.how import How
 from shasam.spec import resolve
 from shasam.training.checkpoint import load_checkpoint
 
@@ -49,10 +51,12 @@ def start_sweep(folder: Path, grid: dict, *more: str) -> subprocess.Popen[bytes]
     return subprocess.Popen(command, start_new_session=True, stdout=subprocess.PIPE)
 
 
-def check_signals(folder: Path, runs: int, signals: list[int], send=os.killpg) -> None:
+def check_signals(
+    folder: Path, runs: int, signals: list[int], send=os.killpg, more: tuple[str, ...] = ()
+) -> None:
     """Signals to the whole process group, as a terminal sends them: each run saves once."""
     grid = {**LONG, "grid": {"seed": list(range(runs))}}
-    process = start_sweep(folder, grid, "--jobs", str(runs), "--threads", "1")
+    process = start_sweep(folder, grid, "--jobs", str(runs), "--threads", "1", *more)
     try:
         wait_for(lambda: sum(map(training, folder.glob("runs/*/log.jsonl"))) == runs)
         for number in signals:
@@ -113,19 +117,23 @@ with open(run / "worked", "a") as file:
 
 
 def test_two_sweeps_in_one_folder_share_the_runs(tmp_path, monkeypatch):
-    def start(spec, run, device, environment, thumbnails):
+    names = {"1": "one", "2": "two"}  # by their threads
+
+    def start(run, device, variables, thumbnails):
         with open(run.file("output.txt"), "wb") as output:
-            command = [sys.executable, "-c", CHILD, str(run.path), device]
+            name = names[variables["OMP_NUM_THREADS"]]
+            command = [sys.executable, "-c", CHILD, str(run.path), name]
             return subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
 
-    monkeypatch.setattr(sweeps, "_start", start)
+    monkeypatch.setattr(engines, "start_training", start)
     specs = [resolve({"method": "ce", "seed": seed}, profile="smoke") for seed in range(6)]
     found: dict[str, list[sweeps.Outcome]] = {}
 
-    def work(name: str) -> None:
-        found[name] = sweeps.sweep(specs, tmp_path, jobs=2, device=name, say=lambda text: None)
+    def work(threads: str) -> None:
+        how = How(jobs=2, threads=int(threads))
+        found[names[threads]] = sweeps.sweep(specs, tmp_path, how, say=lambda text: None)
 
-    threads = [threading.Thread(target=work, args=(name,)) for name in ("one", "two")]
+    threads = [threading.Thread(target=work, args=(name,)) for name in names]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -145,7 +153,8 @@ def test_a_run_that_is_being_trained_by_hand_is_waited_for(tmp_path, monkeypatch
     spec = resolve({"method": "ce"}, profile="smoke")
     run = RunDirectory(tmp_path / spec.name)
     run.make()
-    monkeypatch.setattr(sweeps, "_start", lambda *args: pytest.fail("started a second process"))
+    second = "started a second process"
+    monkeypatch.setattr(engines, "start_training", lambda *args: pytest.fail(second))
     said: list[str] = []
 
     def finish(text: str) -> None:

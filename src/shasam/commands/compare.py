@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
-
-from cyclopts import Parameter
+from typing import TYPE_CHECKING, Any, Literal
 
 from shasam.commands.flags import (
     NO_DATA,
     NO_MODEL,
     NO_TRAIN,
     DataFlags,
+    HowFlags,
     ModelFlags,
     SetFlag,
     TrainFlags,
     layer,
 )
+from shasam.runs.how import LOCALLY
 
 if TYPE_CHECKING:
     from shasam.output.terminal import Screen
@@ -37,10 +37,7 @@ def compare(
     page: Path = Path("comparison.html"),
     baseline: str | None = None,
     thumbnails: bool = True,
-    jobs: int = 1,
-    threads: int | None = None,
-    device: Literal["auto", "cpu", "cuda", "mps"] = "auto",
-    reproducible: Annotated[bool, Parameter(negative=())] = False,
+    how: HowFlags = LOCALLY,
 ) -> None:
     """Train several methods on the same splits and compare them.
 
@@ -62,14 +59,6 @@ def compare(
         The method that others are compared with; cross-entropy without it, or the first.
     thumbnails
         Keep and show pictures of mined images; --no-thumbnails leaves them out.
-    jobs
-        Number of runs at the same time.
-    threads
-        Threads of each run; by default the cores are divided among the jobs.
-    device
-        Device to compute on.
-    reproducible
-        Use AVX2 and one thread in each run: the same bits on every x86-64 processor, but slower.
     """
     from shasam.files import check_writable
     from shasam.output.terminal import Screen
@@ -78,7 +67,6 @@ def compare(
     from shasam.pipeline.sweep import sweep as carry_out
     from shasam.registry import lookup, names
     from shasam.report.recommend import named_baseline
-    from shasam.runs.reproducible import how_runs_compute
     from shasam.spec.run import inputs_of
 
     # the ViT methods are to be seen beside cross-entropy on a ViT, whose batches are theirs
@@ -95,14 +83,11 @@ def compare(
     specs = expand(_grid(chosen, base, profile, seeds))
     check_writable(page)
     console.print(f"{len(specs)} runs in {out}")
-    console.print(how_runs_compute(jobs, threads, reproducible), soft_wrap=True)
+    console.print(how.line(), soft_wrap=True)
     outcomes = carry_out(
         specs,
         out,
-        jobs=jobs,
-        threads=threads,
-        device=device,
-        reproducible=reproducible,
+        how,
         thumbnails=thumbnails,
         tell=lambda outcome: console.print(says(outcome)),
         say=lambda line: console.print(line, soft_wrap=True),

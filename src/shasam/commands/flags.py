@@ -1,4 +1,4 @@
-"""Flags that several commands share: those of the specification's fields, and ``--set``."""
+"""Flags that several commands share: the specification's fields, ``--set``, how runs are run."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from cyclopts import Group, Parameter
 from pydantic import BaseModel
 
+from shasam.runs.how import How
 from shasam.spec.data import DataSpec
 from shasam.spec.layers import merge, parse_set
 from shasam.spec.model import ModelSpec
@@ -19,6 +20,7 @@ _TRAIN = Group("Training (defaults come from the profile)", sort_key=30)
 DataFlags = Annotated[DataSpec, Parameter(name="*", group=_DATA, show_default=False)]
 ModelFlags = Annotated[ModelSpec, Parameter(name="*", group=_MODEL, show_default=False)]
 TrainFlags = Annotated[TrainSpec, Parameter(name="*", group=_TRAIN, show_default=False)]
+HowFlags = Annotated[How, Parameter(name="*", group=Group("How runs are carried out", sort_key=40))]
 SetFlag = Annotated[
     list[str] | None,
     Parameter(

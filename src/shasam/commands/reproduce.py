@@ -7,6 +7,9 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
+from shasam.commands.flags import HowFlags
+from shasam.runs.how import LOCALLY
+
 Comma = Annotated[str | None, Parameter(negative=())]
 
 
@@ -26,10 +29,7 @@ def reproduce(
     to: Path = Path("reproduced"),
     from_records: Path | None = None,
     keep: Path | None = None,
-    jobs: int = 1,
-    threads: int | None = None,
-    device: Literal["auto", "cpu", "cuda", "mps"] = "auto",
-    reproducible: Annotated[bool, Parameter(negative=())] = False,
+    how: HowFlags = LOCALLY,
     dry: Annotated[bool, Parameter(negative=())] = False,
     show: Annotated[bool, Parameter(negative=())] = False,
 ) -> None:
@@ -68,14 +68,6 @@ def reproduce(
         Fill the artefact from the records of an experiment, without training.
     keep
         Add the records of finished runs to this experiment.
-    jobs
-        Number of runs at the same time.
-    threads
-        Threads of each run; by default the cores are divided among the jobs.
-    device
-        Device to compute on.
-    reproducible
-        Use AVX2 and one thread in each run: the same bits on every x86-64 processor, but slower.
     dry
         Write the artefact from what is done already and list what is missing; run nothing.
     show
@@ -115,9 +107,9 @@ def reproduce(
         if chosen.kind == "cost":
             written = make.cost_table(chosen, place, profile, to, from_records)
         else:
-            how = make.How(out, jobs, threads, device, reproducible, dry)
+            doing = make.Doing(out, how, dry)
             sources = make.Sources(from_records, keep)
-            written = make.table(chosen, place, profile, seeds, to, how, sources)
+            written = make.table(chosen, place, profile, seeds, to, doing, sources)
     for path in written:
         say(str(path))
 

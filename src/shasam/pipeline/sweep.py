@@ -1,10 +1,7 @@
-"""Train the runs of a grid, each in its own process; finished runs are skipped."""
+"""Train the runs of a grid, on this machine or on Ray; finished runs are skipped."""
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -12,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from shasam.errors import BusyError
-from shasam.files import open_in_place, write_atomic
 from shasam.metrics import catalogue
+from shasam.pipeline.engines import Engine, Work, engine_of
 from shasam.runs.directory import RunDirectory
-from shasam.runs.reproducible import environment_of_runs
+from shasam.runs.how import LOCALLY, How
 from shasam.spec import RunSpec
 from shasam.training.interrupt import Interrupt
 
@@ -48,11 +45,11 @@ def says(outcome: Outcome) -> str:
 
 @dataclass(frozen=True)
 class _Running:
-    """A run under way: its process, and what keeps other sweeps from it."""
+    """A run under way: its process or task, and what keeps other sweeps from it."""
 
     spec: RunSpec
     run: RunDirectory
-    process: subprocess.Popen[bytes]
+    work: Work
     claim: ExitStack
     began: float
 
@@ -60,16 +57,13 @@ class _Running:
 def sweep(
     specs: list[RunSpec],
     out: Path,
+    how: How = LOCALLY,
     *,
-    jobs: int = 1,
-    threads: int | None = None,
-    device: str = "auto",
-    reproducible: bool = False,
     thumbnails: bool = True,
     tell: Callable[[Outcome], None] = lambda outcome: None,
     say: Callable[[str], None] = print,
 ) -> list[Outcome]:
-    """Run all specifications, ``jobs`` at a time; an unfinished run goes on from its checkpoint.
+    """Run all specifications as ``how`` says; an unfinished run goes on from its checkpoint.
 
     Several sweeps may work in one ``out``: each takes what no other has begun, and waits at the end
     for what others have under way. Ctrl-C and SIGTERM let every run save a checkpoint first.
@@ -83,8 +77,7 @@ def sweep(
     waiting = list(specs)
     running: list[_Running] = []
     told, began, shown = False, time.monotonic(), time.monotonic()
-    environment = environment_of_runs(jobs, threads, reproducible)
-    with Interrupt() as stop:
+    with engine_of(how, thumbnails, say) as engine, Interrupt() as stop:
         try:
             while (waiting or running) and not stop.asked:
                 held = 0  # runs that another process is at
@@ -92,17 +85,17 @@ def sweep(
                     run = RunDirectory(out / spec.name)
                     if run.done:
                         waiting.remove(spec)
-                        ended(Outcome(spec, run.path, "skipped", 0.0, _other(run, reproducible)))
-                    elif len(running) < jobs:
-                        begun = _begin(spec, run, device, environment, thumbnails)
+                        ended(Outcome(spec, run.path, "skipped", 0.0, _other(run, how)))
+                    elif len(running) < engine.room:
+                        begun = _begin(engine, spec, run)
                         held += begun is None
                         if begun is not None:
                             waiting.remove(spec)
                             running.append(begun)
                             number = len(outcomes) + len(running)
                             place = f"{number} of {len(specs)}"
-                            say(f"begun   {spec.name} seed {spec.seed}  ({place})")
-                for entry in [entry for entry in running if entry.process.poll() is not None]:
+                            say(f"{engine.word:8s}{spec.name} seed {spec.seed}  ({place})")
+                for entry in [entry for entry in running if entry.work.poll() is not None]:
                     running.remove(entry)
                     entry.claim.close()
                     outcome = _outcome(entry)
@@ -122,19 +115,13 @@ def sweep(
                 _end(running, say)
         finally:
             for entry in running:  # only where a second Ctrl-C, or an error, left some alive
-                entry.process.kill()
-                entry.process.wait()
+                entry.work.kill()
+                entry.work.wait()
                 entry.claim.close()
     return outcomes
 
 
-def _begin(
-    spec: RunSpec,
-    run: RunDirectory,
-    device: str,
-    environment: dict[str, str],
-    thumbnails: bool,
-) -> _Running | None:
+def _begin(engine: Engine, spec: RunSpec, run: RunDirectory) -> _Running | None:
     """Start a run, or None where another process is at it or has just finished it."""
     if not run.path.is_dir():
         run.make()
@@ -145,14 +132,14 @@ def _begin(
             return None
         if run.done:
             return None
-        process = _start(spec, run, device, environment, thumbnails)
-        return _Running(spec, run, process, claim.pop_all(), time.monotonic())
+        work = engine.start(spec, run)
+        return _Running(spec, run, work, claim.pop_all(), time.monotonic())
 
 
 def _outcome(entry: _Running) -> Outcome | None:
     """How a run ended; None where it gave way to a process that had taken its lock first."""
     path, seconds = entry.run.path, time.monotonic() - entry.began
-    if entry.process.returncode == 0:
+    if entry.work.returncode == 0:
         return Outcome(entry.spec, path, "done", seconds)
     try:
         with entry.run.lock():
@@ -166,38 +153,16 @@ def _end(running: list[_Running], say: Callable[[str], None]) -> None:
     """Ask every run to stop, and wait until each has saved its checkpoint."""
     say(f"stopping: {len(running)} runs save a checkpoint; the same command continues them")
     for entry in running:
-        entry.process.terminate()
+        entry.work.terminate()
     for entry in list(running):
-        entry.process.wait()
+        entry.work.wait()
         running.remove(entry)
         entry.claim.close()
 
 
-def _start(
-    spec: RunSpec,
-    run: RunDirectory,
-    device: str,
-    environment: dict[str, str],
-    thumbnails: bool,
-) -> subprocess.Popen[bytes]:
-    run.make()
-    asked = run.file("asked.yaml")
-    write_atomic(asked, spec.as_yaml(), within=run.path)
-    command = [sys.executable, "-m", "shasam.cli", "train", "--config", str(asked)]
-    command += ["--out", str(run.path.parent), "--resume", "--quiet", "--no-report"]
-    command += ["--device", device, "--no-color"]
-    command += [] if thumbnails else ["--no-thumbnails"]
-    run.file("output.txt").unlink(missing_ok=True)  # of the last time, or a link
-    handle = open_in_place(run.file("output.txt"), os.O_WRONLY | os.O_CREAT)
-    with open(handle, "wb") as output:
-        return subprocess.Popen(  # noqa: S603 - our own interpreter and our own arguments
-            command, stdout=output, stderr=subprocess.STDOUT, env=environment
-        )
-
-
-def _other(run: RunDirectory, reproducible: bool) -> str:
+def _other(run: RunDirectory, how: How) -> str:
     """A word about a run that is done, but not in the way that is asked for."""
-    if reproducible and not run.provenance().get("reproducible"):
+    if how.reproducible and not run.provenance().get("reproducible"):
         return "(not computed with --reproducible; delete it to train it again)"
     return ""
 

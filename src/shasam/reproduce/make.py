@@ -16,19 +16,16 @@ from shasam.pipeline.sweep import Outcome, says, sweep
 from shasam.reproduce import cost, drawn, filled, objectives, written
 from shasam.reproduce.artefact import Artefact
 from shasam.reproduce.cells import Cell, Place, cells
+from shasam.runs.how import How
 from shasam.runs.records import keep as keep_records
-from shasam.runs.reproducible import how_runs_compute
 
 
 @dataclass(frozen=True)
-class How:
-    """How missing runs are carried out."""
+class Doing:
+    """Where missing runs are made, and how."""
 
     out: Path
-    jobs: int = 1
-    threads: int | None = None
-    device: str = "auto"
-    reproducible: bool = False
+    how: How
     dry: bool = False  # list them instead
 
 
@@ -46,7 +43,7 @@ def table(
     profile: str,
     seeds: int,
     to: Path,
-    how: How,
+    doing: Doing,
     sources: Sources,
 ) -> list[Path]:
     """Fill a table with what is done, run the rest, and return the files that were written."""
@@ -56,39 +53,36 @@ def table(
     def done() -> dict[str, filled.Done]:
         if sources.records is not None:
             return filled.from_records(sources.records)
-        return filled.from_folder(wanted, how.out)
+        return filled.from_folder(wanted, doing.out)
 
     def write() -> list[Path]:
         found = done()
         if sources.keep is not None and sources.records is None:
-            _keep([cell for cell in wanted if cell.identity in found], how.out, sources.keep)
+            _keep([cell for cell in wanted if cell.identity in found], doing.out, sources.keep)
         full = filled.fill(artefact, wanted, found, profile=profile, data=data, refused=refused)
         return _write(full, to)
 
     found = done()
     missing = [cell for cell in wanted if cell.identity not in found]
     say(f"{artefact.title}: {len(wanted) - len(missing)} of {len(wanted)} runs are done")
-    if how.dry:
+    if doing.dry:
         for cell in missing:
             say(f"to do  {cell.row}, {cell.column}, seed {cell.seed}: {cell.spec.name}")
     elif missing and sources.records is None:
-        _run(missing, how, write)
+        _run(missing, doing, write)
     return write()
 
 
-def _run(missing: Sequence[Cell], how: How, write: Callable[[], object]) -> None:
+def _run(missing: Sequence[Cell], doing: Doing, write: Callable[[], object]) -> None:
     def tell(outcome: Outcome) -> None:
         say(says(outcome))
         write()
 
-    say(how_runs_compute(how.jobs, how.threads, how.reproducible))
+    say(doing.how.line())
     outcomes = sweep(
         list({cell.spec.name: cell.spec for cell in missing}.values()),
-        how.out,
-        jobs=how.jobs,
-        threads=how.threads,
-        device=how.device,
-        reproducible=how.reproducible,
+        doing.out,
+        doing.how,
         tell=tell,
         say=say,
     )

@@ -48,10 +48,10 @@ def threads_of_runs(jobs: int, threads: int | None, reproducible: bool) -> int:
     return threads or max(1, usable_cores() // jobs)
 
 
-def environment_of_runs(jobs: int, threads: int | None, reproducible: bool) -> dict[str, str]:
-    """The environment of runs that share this machine."""
+def variables_of_runs(jobs: int, threads: int | None, reproducible: bool) -> dict[str, str]:
+    """What the environment of runs that share this machine adds to that of the sweep."""
     count = str(threads_of_runs(jobs, threads, reproducible))
-    return {**os.environ, **(REPRODUCIBLE if reproducible else {}), "OMP_NUM_THREADS": count}
+    return {**(REPRODUCIBLE if reproducible else {}), "OMP_NUM_THREADS": count}
 
 
 def how_runs_compute(jobs: int, threads: int | None, reproducible: bool) -> str:

@@ -1,0 +1,96 @@
+"""Ray, where somebody asks for it: a cluster that is there, or one on this machine for a while.
+
+Nothing else imports ray, and this module only inside its functions: ``import shasam`` does not.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import signal
+import socket
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+from shasam.errors import ClusterError
+from shasam.extras import need
+
+_PATIENCE = 10.0  # seconds until the head of a cluster must have answered
+_PLACE = re.compile(r"(?P<host>[\w.-]+):(?P<port>\d{1,5})")
+
+
+@contextmanager
+def connected(address: str | None, who: str) -> Iterator[None]:
+    """Ray for the length of a block: ``auto``, ``host:port``, or one of this machine's own.
+
+    A connection that is there already is used and left. Without an address RAY_ADDRESS counts, as
+    it does for all programs that use Ray. ``who`` needs it, for the sentence where Ray is missing.
+    """
+    need("ray", who)
+    import ray
+
+    if ray.is_initialized():
+        yield
+        return
+    if address is None or address == "auto":
+        address = os.environ.get("RAY_ADDRESS") or address or "local"
+    _check(address)
+    options: dict[str, Any] = {}
+    with ExitStack() as ends:
+        if address == "local":
+            folder = tempfile.TemporaryDirectory(
+                prefix="shasam-ray-", dir=_short(), ignore_cleanup_errors=True
+            )
+            options = {"_temp_dir": ends.enter_context(folder), "include_dashboard": False}
+        ends.callback(ray.shutdown)
+        _join(address, options)
+        yield
+
+
+def _short() -> str | None:
+    """Names of sockets must be short, which folders for temporary files are not everywhere."""
+    return "/tmp" if os.path.isdir("/tmp") else None  # noqa: S108 - a new folder is made in it
+
+
+def _check(address: str) -> None:
+    """A wrong address is one sentence now; Ray itself would try for two minutes."""
+    if address in ("auto", "local"):
+        return
+    place = _PLACE.fullmatch(address)
+    if place is None or int(place["port"]) > 65535:
+        raise ClusterError(
+            f"{address!r} is no address of a Ray cluster; give auto on one of its nodes, or "
+            "host:port of its head, such as 10.0.0.1:6379"
+        )
+    try:
+        socket.create_connection((place["host"], int(place["port"])), _PATIENCE).close()
+    except OSError as error:
+        raise _none_at(address, str(error)) from error
+
+
+def _none_at(address: str, why: str) -> ClusterError:
+    if address == "auto":
+        return ClusterError(
+            "no Ray cluster runs on this machine; start one with `ray start --head`, name the head "
+            "of another as host:port, or leave the address out for a Ray of this machine's own"
+        )
+    return ClusterError(f"no Ray cluster answers at {address} ({why}); `ray start` prints the port")
+
+
+def _join(address: str, options: dict[str, Any]) -> None:
+    import ray
+
+    main = threading.current_thread() is threading.main_thread()
+    before = signal.getsignal(signal.SIGTERM)
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nobody asked for reports to others
+    try:
+        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, **options)
+    except (ConnectionError, ValueError, RuntimeError, TimeoutError) as error:
+        raise _none_at(address, " ".join(str(error).split())[:200]) from error
+    finally:
+        if main:
+            signal.signal(signal.SIGTERM, before)  # Ray puts its own in place
