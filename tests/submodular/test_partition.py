@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from broken import Coverage
-from hard_kernels import features
+from tests.submodular.broken import Coverage
+from tests.submodular.hard_kernels import features
 
 from shasam.errors import InputError, MemoryLimitError
 from shasam.submodular import (
@@ -32,7 +32,7 @@ from shasam.submodular import (
     kernels,
     maximize,
 )
-from shasam.submodular.partition import maximize_parts, merge_picks, pick_from_part, split
+from shasam.submodular.partition import maximize_parts, merge_picks, part_of, pick_from, split
 
 N = 60
 Z, Q, P = features(N, 5), features(3, 5, 1), features(4, 5, 2)
@@ -117,8 +117,8 @@ def test_the_parts_can_be_picked_elsewhere() -> None:
     f = FacilityLocation.from_features(Z)
     seen = []
 
-    def reversed_map(task, parts):  # an engine may run the parts in any order
-        done = {i: task(part) for i, part in reversed(list(enumerate(parts)))}
+    def reversed_map(make, pick, parts):  # an engine may run the parts in any order
+        done = {i: pick(make(part)) for i, part in reversed(list(enumerate(parts)))}
         seen.append(len(done))
         return [done[i] for i in range(len(parts))]
 
@@ -130,7 +130,7 @@ def test_the_parts_can_be_picked_elsewhere() -> None:
 
 def test_a_part_with_fewer_than_k_gives_what_it_has() -> None:
     f = LogDet.from_features(Z)
-    chosen, _ = pick_from_part(f, torch.tensor([3, 9]), k=5, optimizer="lazy")
+    chosen, _ = pick_from(part_of(f, torch.tensor([3, 9])), k=5, optimizer="lazy")
     assert sorted(chosen.tolist()) == [3, 9]
     assert len(maximize(f, 5, partitions=20)) == 5
 

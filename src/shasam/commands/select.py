@@ -42,6 +42,8 @@ def select(
     threads: int | None = None,
     seed: int = 0,
     bound: bool = True,
+    engine: Literal["local", "ray"] = "local",
+    address: str | None = None,
     out: Path = Path("selected.parquet"),
 ) -> None:
     """Select the rows of a file of embeddings that represent all of them.
@@ -52,7 +54,8 @@ def select(
     Parameters
     ----------
     embeddings
-        One row per element: .npy, .npz, .safetensors, or Parquet or Arrow with a vector column.
+        One row per element: .npy, .npz, .safetensors, Parquet or Arrow with a vector column, or a
+        folder of Parquet files, whose rows count in the order of the files' names.
     k
         How many rows; with a budget, at most so many.
     function
@@ -89,27 +92,40 @@ def select(
         Of everything random: parts, samples, candidates.
     bound
         Also compute how far the picks can be from the best ones.
+    engine
+        ray: the method partitioned, with the parts as tasks of a Ray cluster; the same picks.
+    address
+        Of the Ray cluster: auto on one of its nodes, or host:port of its head. Without it, a Ray on
+        this machine for as long as the command runs.
     out
         Parquet with rank, row, id, gain, value and cost.
     """
+    from contextlib import nullcontext
+
+    from shasam.cluster import connected
     from shasam.data.features import open_features
+    from shasam.data.shards import open_shards
     from shasam.output.progress import shown_progress
     from shasam.output.terminal import say
     from shasam.submodular.selecting import select_rows
 
     if k is None and budget is None:
         raise InputError("say how many rows to select with -k, or give --cost-column and --budget")
+    if address is not None and engine != "ray":
+        raise InputError("--address belongs to --engine ray; leave it out, or add that")
     if threads is not None:
         import torch
 
         if threads < 1:
             raise InputError(f"--threads must be at least 1; got {threads}")
         torch.set_num_threads(threads)
-    features = open_features(embeddings, features_key)
+    opened = open_shards if embeddings.is_dir() else open_features
+    features = opened(embeddings, features_key)
     beside = table or embeddings
     costs = None if cost_column is None else _numbers(beside, cost_column, len(features))
     ids = None if id_column is None else _texts(beside, id_column, len(features))
-    with shown_progress() as named:
+    ray = connected(address, "--engine ray") if engine == "ray" else nullcontext()
+    with ray, shown_progress() as named:
         told = select_rows(
             matrix(features),
             k,
@@ -126,6 +142,7 @@ def select(
             memory=None if memory is None else int(memory * 2**30),
             seed=seed,
             bound=bound,
+            engine=engine,
             announce=say,
             progress=named("selecting"),
         )

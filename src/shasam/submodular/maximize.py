@@ -21,12 +21,13 @@ from torch import Tensor
 from shasam.errors import InputError
 from shasam.registry import did_you_mean
 from shasam.submodular.knapsack import maximize_within
-from shasam.submodular.partition import maximize_parts
+from shasam.submodular.partition import Mapper, maximize_parts, side_by_side
 from shasam.submodular.set_function import SetFunction
 from shasam.submodular.walks import Progress, stochastic, walk
 from shasam.types import Selection
 
 Optimizer = Literal["auto", "naive", "lazy", "stochastic"]
+Engine = Literal["local", "ray"]
 _OPTIMIZERS = ("auto", "naive", "lazy", "stochastic")
 
 
@@ -40,6 +41,7 @@ def maximize(
     costs: Any = None,
     budget: float | None = None,
     partitions: int | None = None,
+    engine: Engine = "local",
     optimizer: Optimizer = "auto",
     generator: torch.Generator | None = None,
     epsilon: float = 0.1,
@@ -67,6 +69,9 @@ def maximize(
         features does not: a part stands for itself, and round two for a sample of all rows where
         all do not fit in 1 GiB; the gains that are returned are exact. ``certify`` says how far
         the picks can be from the optimum.
+    engine
+        "ray" picks from the parts as tasks of Ray, which must be installed (``shasam[ray]``):
+        of the cluster that ``ray.init`` has joined, or of this machine. The picks are the same.
     optimizer, generator, epsilon
         ``generator`` and ``epsilon`` belong to "stochastic", ``generator`` to the random parts.
     progress
@@ -104,8 +109,17 @@ def maximize(
         if k == 0:
             raise InputError("k = 0 needs no partitions; leave them out")
         return maximize_parts(
-            f, k, pool, partitions, optimizer=optimizer, generator=generator, progress=progress
+            f,
+            k,
+            pool,
+            partitions,
+            optimizer=optimizer,
+            generator=generator,
+            progress=progress,
+            mapper=_mapper(f, engine),
         )
+    if engine != "local":
+        raise InputError(f"engine={engine!r} shares out parts; say how many: partitions=…")
     f.check_maximizable()
     if costs is not None or budget is not None:
         if costs is None or budget is None or optimizer == "stochastic":
@@ -119,6 +133,21 @@ def maximize(
         indices, gains = torch.from_numpy(walked[0]), torch.from_numpy(walked[1]).to(f.dtype)
         return Selection(indices, gains, int(walked[2]), optimizer)
     return walk(f, k, pool, lazy=optimizer == "lazy", progress=progress)
+
+
+def _mapper(f: SetFunction, engine: str) -> Mapper:
+    if engine == "local":
+        return side_by_side
+    if engine != "ray":
+        raise InputError(f"there is no engine {engine!r}; there are local and ray")
+    if f.device.type != "cpu":
+        raise InputError(
+            f"engine='ray' picks on processors, and the function is on {f.device}; give it "
+            "features on the CPU, or leave the engine out"
+        )
+    from shasam.submodular.ray_parts import on_ray
+
+    return on_ray
 
 
 def _pool(f: SetFunction, candidates: Any) -> Tensor:

@@ -1,15 +1,15 @@
 """Maximisation in two rounds over random parts of the ground set (GreeDi).
 
 Round one picks k elements in each part by itself; round two picks k of those. Each part is a task
-of its own: ``pick_from_part`` is a plain function, ``maximize_parts`` takes the ``map`` that runs
-it, so that an engine can run the parts elsewhere.
+of its own, and ``maximize_parts`` takes the mapper that carries the tasks out: a part is made here,
+with the rows that belong to it, and picked from anywhere.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -23,7 +23,28 @@ from shasam.types import Selection
 
 _ENTRIES = 2**28  # of the kernel of round two: 1 GiB of float32
 
-Map = Callable[[Callable[[Tensor], Any], list[Tensor]], Iterable[Any]]
+
+@dataclass(frozen=True)
+class Part:
+    """Some elements of a ground set, and the function over them."""
+
+    index: Tensor
+    f: SetFunction
+    whole: bool  # nothing is known of parts of f: it is all of f, with ``index`` as candidates
+
+
+Picked = tuple[Tensor, int]  # elements, and how many gains were computed
+# (make a part here, pick from it anywhere, the indices of all parts) -> what was picked, in order
+Mapper = Callable[
+    [Callable[[Tensor], Part], Callable[[Part], Picked], list[Tensor]], Iterable[Picked]
+]
+
+
+def side_by_side(
+    make: Callable[[Tensor], Part], pick: Callable[[Part], Picked], parts: list[Tensor]
+) -> Iterable[Picked]:
+    """The mapper of one machine: several parts at the same time, with one thread each."""
+    return threads.each(lambda index: pick(make(index)), parts)
 
 
 def maximize_parts(
@@ -35,7 +56,7 @@ def maximize_parts(
     optimizer: str,
     generator: torch.Generator | None = None,
     progress: Progress | None = None,
-    mapper: Map = threads.each,
+    mapper: Mapper = side_by_side,
 ) -> Selection:
     """Split, pick from every part, pick from the picks; the best set that was seen is returned.
 
@@ -48,7 +69,7 @@ def maximize_parts(
     parts = split(pool, partitions, generator)
     picks, evaluations = [], 0
     for done, (chosen, looked) in enumerate(
-        mapper(partial(pick_from_part, f, k=k, optimizer=optimizer), parts), start=1
+        mapper(partial(part_of, f), partial(pick_from, k=k, optimizer=optimizer), parts), start=1
     ):
         picks.append(chosen.to(f.device))
         evaluations += looked
@@ -72,17 +93,20 @@ def split(pool: Tensor, partitions: int, generator: torch.Generator) -> list[Ten
     return [pool[part.sort().values] for part in order.tensor_split(partitions)]
 
 
-def pick_from_part(f: SetFunction, index: Tensor, *, k: int, optimizer: str) -> tuple[Tensor, int]:
+def part_of(f: SetFunction, index: Tensor) -> Part:
+    """A part with what round one needs of f."""
+    local = f.part(index)
+    return Part(index, f, True) if local is None else Part(index, local, False)
+
+
+def pick_from(part: Part, *, k: int, optimizer: str) -> Picked:
     """Round one: up to k elements of a part, and how many gains were computed."""
     from shasam.submodular.maximize import maximize
 
-    local = f.part(index)
-    k = min(k, len(index))
-    if local is None:  # nothing is known of its parts: the whole function, candidates restricted
-        chosen = maximize(f, k, candidates=index, optimizer=optimizer)  # type: ignore[arg-type]
-        return chosen.indices, chosen.evaluations
-    chosen = maximize(local, k, optimizer=optimizer)  # type: ignore[arg-type]
-    return index[chosen.indices], chosen.evaluations
+    pool = part.index if part.whole else None
+    k = min(k, len(part.index))
+    chosen = maximize(part.f, k, candidates=pool, optimizer=optimizer)  # type: ignore[arg-type]
+    return chosen.indices if part.whole else part.index[chosen.indices], chosen.evaluations
 
 
 def merge_picks(

@@ -19,7 +19,7 @@ from shasam.submodular.graph_cut import GCCG, GCMI, GraphCut
 from shasam.submodular.kernels import Similarity
 from shasam.submodular.logdet import LogDet
 from shasam.submodular.logdet_measures import LogDetCG, LogDetCMI, LogDetMI
-from shasam.submodular.maximize import maximize
+from shasam.submodular.maximize import Engine, maximize
 from shasam.submodular.neighbours import Neighbours
 from shasam.submodular.plan import Method, Plan, plan
 from shasam.submodular.sampled import Estimate, maximize_sampled
@@ -96,16 +96,21 @@ def select_rows(
     memory: int | None = None,
     seed: int = 0,
     bound: bool = True,
+    engine: Engine = "local",
     announce: Callable[[str], None] | None = None,
     progress: Progress | None = None,
 ) -> Selected:
     """k rows of z by a function and a method of one's choice; ``announce`` hears the plan first.
+
+    With the engine "ray" the method is "partitioned", and Ray's workers pick from the parts.
 
     >>> z = torch.randn(200, 8, generator=torch.Generator().manual_seed(0))
     >>> told = select_rows(z, 5, memory=1 << 30)
     >>> told.plan.method, len(told.selection), told.certificate.share > 0.8
     ('exact', 5, True)
     """
+    if engine != "local" and method not in ("auto", "partitioned"):
+        raise InputError(f"the engine {engine} is for the method partitioned, not for {method}")
     f = function_over(function, z, query, private, similarity)
     compares_all = function in ("fl", "saturated") and query is None
     made = plan(
@@ -113,7 +118,7 @@ def select_rows(
         np.shape(z)[1],
         k or 100,
         squares=compares_all or similarity == "rbf",
-        method=method,
+        method=method if engine == "local" else "partitioned",
         partitions=partitions,
         sample=sample,
         neighbours=neighbours,
@@ -126,7 +131,7 @@ def select_rows(
         announce(f"{type(f).__name__} over {f.n:,} rows, {made}")
     generator = torch.Generator().manual_seed(seed)
     picked, told = _pick(
-        f, z, k, made, function, neighbours, costs, budget, generator, progress, similarity
+        f, z, k, made, function, neighbours, costs, budget, generator, progress, similarity, engine
     )
     gains = f.gains_along(picked.indices) if len(picked) else picked.gains
     chosen = Selection(picked.indices, gains, picked.evaluations, picked.optimizer)
@@ -148,6 +153,7 @@ def _pick(
     generator: torch.Generator,
     progress: Progress | None,
     similarity: Similarity | None,
+    engine: Engine,
 ) -> tuple[Selection, Estimate | None]:
     if made.method in ("sampled", "stochastic"):
         return maximize_sampled(
@@ -177,6 +183,7 @@ def _pick(
         costs=costs,
         budget=budget,
         partitions=made.partitions,
+        engine=engine,
         generator=generator,
         progress=progress,
     ), None
