@@ -53,5 +53,5 @@ def test_a_target_that_says_the_same_as_the_sensitive_attribute_is_refused(
 
 
 def test_a_cell_that_is_empty_in_a_split_is_named_before_training(tmp_path: Path) -> None:
-    with pytest.warns(ShasamWarning, match=r"the val split has no image of class .*'m'"):
+    with pytest.warns(ShasamWarning, match=r"the val split has no row of class .*'m'"):
         open_data(own(tmp_path, ["f"] * 9 + ["m"]))

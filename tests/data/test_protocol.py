@@ -67,7 +67,7 @@ def test_too_small_a_cell_gives_the_largest_feasible_size_and_says_so() -> None:
     table = people(800)
     manifest = balanced(n_per_group=5000).manifest(table, hashes(table))
     train = counts(manifest, "train")
-    assert any("instead of 5000 training images per group" in note for note in manifest.notes)
+    assert any("instead of 5000 training rows per group" in note for note in manifest.notes)
     free = (
         np.bincount(table.column("t").to_numpy() * 2 + table.column("s").to_numpy(), minlength=4)
         - 80

@@ -57,6 +57,18 @@ def test_the_page_is_the_same_to_the_byte_when_built_again(one_run: Path, tmp_pa
     assert a == write_report([one_run], tmp_path / "r.html").read_bytes()
 
 
+def test_a_run_on_vectors_speaks_of_rows(tmp_path: Path) -> None:
+    run = make_run(tmp_path, source="embeddings")
+    spec = run / "spec.yaml"
+    spec.write_text(spec.read_text().replace("data:", "data:\n  features_dim: 8", 1))
+    page = write_report([run], tmp_path / "r.html").read_text(encoding="utf-8")
+    text = re.sub(r"<(script|style).*?</\1>|<[^>]*>", "", page, flags=re.DOTALL)
+    card = write_model_card(run).read_text(encoding="utf-8")
+    for words in (text, card):
+        assert not re.findall(r".{0,40}\b(?:images?|pictures?)\b", words, flags=re.IGNORECASE)
+        assert "test rows" in words and "x.npy" in words
+
+
 def test_a_run_without_optional_files_says_what_is_left_out(tmp_path: Path) -> None:
     run = make_run(tmp_path, optional=False, n=200)
     text = write_report([run], tmp_path / "r.html").read_text(encoding="utf-8")

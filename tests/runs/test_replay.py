@@ -50,7 +50,7 @@ def test_a_record_does_not_differ_from_itself(run, copy):
     found = difference(run.path, copy)
     assert found.same and found.images == 40 and not found.settings
     assert says(found) == [
-        "scores     all 40 images have the same scores, bit for bit",
+        "scores     all 40 rows have the same scores, bit for bit",
         "decisions  0 of 40 differ",
         "metrics    the same",
     ]
@@ -69,7 +69,7 @@ def test_changed_scores_and_decisions_are_counted_whatever_their_order(run, copy
     found = difference(run.path, copy)
     assert (found.scores, found.decisions) == (1, 2)
     assert found.largest == pytest.approx(0.25, abs=1e-6) and not found.same
-    assert "1 of 40 images differ, by up to 0.25" in says(found)[0]
+    assert "1 of 40 rows differ, by up to 0.25" in says(found)[0]
     assert "please report this" in says(found)[-1]  # nothing that is recorded explains it
 
 

@@ -47,8 +47,8 @@ def warn_of_empty_cells(manifest: Manifest) -> None:
         if empty:
             more = f" and {len(empty) - _SHOWN} other cells" if len(empty) > _SHOWN else ""
             warnings.warn(
-                f"the {split} split has no image of {', '.join(empty[:_SHOWN])}{more}: equalised "
-                "odds is undefined there. Merge small groups by a rule, or give more images",
+                f"the {split} split has no row of {', '.join(empty[:_SHOWN])}{more}: equalised "
+                "odds is undefined there. Merge small groups by a rule, or give more rows",
                 ShasamWarning,
                 stacklevel=3,
             )
@@ -100,6 +100,6 @@ def _differ(target: Labelling, sensitive: Labelling, protocol: Protocol) -> None
         return
     raise DataError(
         f"the target {protocol.target!r} and the sensitive attribute {protocol.sensitive!r} say "
-        "the same: no class has images of two groups, so groups cannot be compared. Choose another "
+        "the same: no class has rows of two groups, so groups cannot be compared. Choose another "
         "column or rule with --target or --sensitive"
     )

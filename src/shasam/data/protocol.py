@@ -81,11 +81,11 @@ class Protocol:
         # images that were not drawn are counted; everything else is listed by name
         why.update({r: reason for r, reason in left.items() if not reason.startswith(_NOT_DRAWN)})
         counts = Counter(reason for reason in left.values() if reason.startswith(_NOT_DRAWN))
-        said += [f"{count} images {reason}" for reason, count in sorted(counts.items())]
+        said += [f"{count} rows {reason}" for reason, count in sorted(counts.items())]
         out += [Exclusion(ids[row], reason) for row, reason in sorted(why.items())]
         rows = np.flatnonzero(np.array([name in SPLITS for name in split]))
         if not len(rows):
-            raise DataError("no image is left after labelling; see `shasam data check`")
+            raise DataError("no row is left after labelling; see `shasam data check`")
         columns = [
             [ids[r] for r in rows],
             table.column("path").take(pa.array(rows)).to_pylist(),
@@ -154,12 +154,12 @@ class Protocol:
         if hold < 1:
             small = names[int(have.argmin())]
             raise DataError(
-                f"the cell {small} has {have.min()} images, too few for a balanced split; "
+                f"the cell {small} has {have.min()} rows, too few for a balanced split; "
                 f"choose another target or sensitive attribute, or --split stratified"
             )
         if hold < self.holdout_per_cell:
             said.append(
-                f"{hold} instead of {self.holdout_per_cell} images per cell for val and for test: "
+                f"{hold} instead of {self.holdout_per_cell} rows per cell for val and for test: "
                 f"{names[int(have.argmin())]} has only {have.min()}"
             )
         want = {"test": np.full(len(have), hold), "val": np.full(len(have), hold)}
@@ -181,13 +181,13 @@ class Protocol:
             low, high = (middle, high) if (counts(middle) <= free).all() else (low, middle - 1)
         if low < classes:
             raise DataError(
-                "too few images are left for training after those held out for val and test; lower "
-                "--holdout-per-cell, or give more images"
+                "too few rows are left for training after those held out for val and test; lower "
+                "--holdout-per-cell, or give more rows"
             )
         if self.n_per_group and low < self.n_per_group:
             short = int((free - counts(self.n_per_group)).argmin())
             said.append(
-                f"{low} instead of {self.n_per_group} training images per group: "
+                f"{low} instead of {self.n_per_group} training rows per group: "
                 f"{names[short]} has {free[short]} left and "
                 f"{counts(self.n_per_group)[short]} were wanted"
             )

@@ -67,7 +67,7 @@ class Model:
         n = len(pixels)
         given = self._groups(groups, n)
         if ids is not None and len(ids) != n:
-            raise InputError(f"{n} images came with {len(ids)} ids; give one for each")
+            raise InputError(f"{n} rows came with {len(ids)} ids; give one for each")
         return self.answer(pixels, given, [str(i) for i in (range(n) if ids is None else ids)])
 
     def answer(
@@ -103,12 +103,12 @@ class Model:
         if groups is None:
             if self.decides_by_group:
                 raise InputError(
-                    f"{self.spec.method} decides by group: give predict(images, groups) the group "
-                    f"of each image, as a name or number of {list(self.groups)}"
+                    f"{self.spec.method} decides by group: give predict(…, groups) the group of "
+                    f"each row, as a name or number of {list(self.groups)}"
                 )
             return np.full(n, UNKNOWN)
         if len(groups) != n:
-            raise InputError(f"{n} images came with {len(groups)} groups; give one for each")
+            raise InputError(f"{n} rows came with {len(groups)} groups; give one for each")
         listed = np.asarray(groups).tolist()  # numbers of a tensor or an array are not Python's
         found = [self.group_number(group) for group in listed]
         if None in found:

@@ -92,7 +92,7 @@ def difference(record: Path, replayed: Path) -> Difference:
     after = read_predictions(replayed / "predictions.parquet")
     order = {name: row for row, name in enumerate(after.ids)}
     if len(order) != len(before.ids) or any(name not in order for name in before.ids):
-        raise DataError(f"the test images of {record} and of its replay are not the same")
+        raise DataError(f"the test rows of {record} and of its replay are not the same")
     rows = np.array([order[name] for name in before.ids], dtype=np.int64)
     scores = after.scores[rows]
     if scores.shape != before.scores.shape:
@@ -113,11 +113,10 @@ def says(found: Difference) -> list[str]:
     """The difference in sentences, the most important first."""
     lines = []
     if not found.scores:
-        lines.append(f"scores     all {found.images} images have the same scores, bit for bit")
+        lines.append(f"scores     all {found.images} rows have the same scores, bit for bit")
     else:
         lines.append(
-            f"scores     {found.scores} of {found.images} images differ, by up to "
-            f"{found.largest:.2g}"
+            f"scores     {found.scores} of {found.images} rows differ, by up to {found.largest:.2g}"
         )
     lines.append(f"decisions  {found.decisions} of {found.images} differ")
     if not found.metrics:

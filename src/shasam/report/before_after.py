@@ -29,13 +29,14 @@ def before_after(baseline: str, by_method: Mapping[str, Sequence[Subject]]) -> l
             if not math.isfinite(mean):
                 return []
             shown.append(percent(mean))
+    unit = by_method[baseline][0].unit
     groups = joined(by_method[baseline][0].counts.groups)
     plain = f"cross-entropy ({baseline})" if baseline.startswith("ce") else baseline
     return [
         f"Before, with {plain}: a gap of {shown[0]} points between {groups}, and {shown[1]} % "
-        "of all images classified correctly.",
+        f"of all {unit} classified correctly.",
         f"After, with {other}: a gap of {shown[2]} points, and {shown[3]} % classified correctly.",
-        "The gap is how much the accuracy on images of the same class differs between the groups "
+        f"The gap is how much the accuracy on {unit} of the same class differs between the groups "
         "(average gap between groups, EO).",
     ]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 from shasam.files import write_atomic
@@ -42,11 +43,11 @@ def model_card(run: RunDirectory, subject: Subject | None = None, place: str = "
         "Research on fair classification: comparing training methods on this data. Not for "
         "decisions about people: the labels are annotators' impressions, the groups are coarse and "
         "not of the persons' own choosing, and a model that is even between these groups may be "
-        "uneven between others, in other pictures, or at their intersections.",
+        "uneven between others, in other data, or at their intersections.",
         "",
         "## How well, for whom",
         "",
-        *table(["class", "group", "images", "accuracy, %", "95 % interval"], _cells(subject)),
+        *table(["class", "group", subject.unit, "accuracy, %", "95 % interval"], _cells(subject)),
         "",
         *table(["metric", "value", "95 % interval", "support"], _metrics(subject)),
     ]
@@ -55,12 +56,15 @@ def model_card(run: RunDirectory, subject: Subject | None = None, place: str = "
         "Values in per cent and points. Recompute in this folder with "
         "`shasam audit predictions.parquet --strata cell --min-group 0`.",
         "",
-        *_loading(place),
+        *_loading(place, subject.unit),
     ]
     return "\n".join(lines)
 
 
-def _loading(place: str) -> list[str]:
+def _loading(place: str, unit: str) -> list[str]:
+    files = ["image.jpg"] if unit == "images" else "x.npy"
+    given = "images" if unit == "images" else "x.npy"
+    said = "a folder or a list" if unit == "images" else "a file of vectors"
     where = "the folder that holds this card" if place == "FOLDER" else "a folder, or its hub id"
     return [
         "## How to load it",
@@ -71,10 +75,10 @@ def _loading(place: str) -> list[str]:
         "import shasam",
         "",
         f'model = shasam.load("{place}")',
-        'print(model.predict(["image.jpg"]).labels)',
+        f"print(model.predict({json.dumps(files)}).labels)",
         "```",
         "",
-        f"`shasam predict {place} images --out predictions.csv` predicts a folder or a list. "
+        f"`shasam predict {place} {given} --out predictions.csv` predicts {said}. "
         f"`shasam export {place} --format onnx --out model.onnx` writes a file for programs "
         "without torch; its metadata names the inputs, classes and groups.",
         "",

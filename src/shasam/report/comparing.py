@@ -47,7 +47,7 @@ def settings_of(
         entries = [known.get(r.path) or recorded_subject(r, draws, seed) for r in members]
         printed = published(members[0].protocol)
         against = _against(entries, replace(OF_RUNS, draws=draws, seed=seed), baseline)
-        out.append(_setting(f"setting-{i}", name, entries, printed, "images", against))
+        out.append(_setting(f"setting-{i}", name, entries, printed, entries[0].unit, against))
     return out
 
 

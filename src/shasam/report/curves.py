@@ -45,7 +45,7 @@ CURVES = (
         (("", _key("effective_rank")),),
     ),
     Curve(
-        "Mean cosine between images",
+        "Mean cosine between features",
         "Near 1, all features are the same, which means collapse.",
         (("", _key("mean_cosine")),),
     ),

@@ -213,18 +213,18 @@ def _maps(run: RunDirectory, subject: Subject, dots: int) -> tuple[list[dict[str
     # drawn at random: every second row may be of one class
     rows = np.sort(np.random.default_rng(0).permutation(len(found["x"]))[:dots])
     x, y, t, s = (found[k][rows] for k in ("x", "y", "target", "sensitive"))
-    maps, outside = [], 0
+    maps, outside, unit = [], 0, subject.unit
     for by, names, codes in (
         ("class", subject.counts.classes, t),
         (subject.attribute, subject.counts.groups, s),
     ):
-        figure, outside = embedding(x, y, codes.astype(int), names, by)
+        figure, outside = embedding(x, y, codes.astype(int), names, by, unit)
         maps.append({"by": by, "figure": figure})
     says = (
-        f"A two-dimensional projection of the features of {count(len(x))} test images, with a "
+        f"A two-dimensional projection of the features of {count(len(x))} test {unit}, with a "
         "panel for each class and each group; all others are in grey. Classes should be separate. "
         "Where the panels of the groups differ, the group can be read from the features."
-        + (f" {count(outside)} distant images are outside of the panels." if outside else "")
+        + (f" {count(outside)} distant {unit} are outside of the panels." if outside else "")
     )
     return maps, says
 
@@ -238,13 +238,13 @@ def _facts(run: RunDirectory) -> list[dict[str, str]]:
         ("Data", run.setting),
         ("Seed", run.seed),
         ("Manifest SHA-256", run.manifest_sha256),
-        ("Images seen", _whole(p.get("images_seen"))),
+        ("Views seen", _whole(p.get("images_seen"))),
         ("Parameters", _whole(p.get("parameters"))),
         ("Device", p.get("device")),
         ("CPU", p.get("cpu")),
         ("Instruction set", p.get("instructions")),
         ("Threads", p.get("threads")),
-        ("Image decoder", p.get("decoder")),
+        ("Image decoder", p.get("decoder") if run.unit == "images" else None),
         ("Test split opened", _opened(p.get("test_opened"))),
     ]
     versions = p.get("versions")

@@ -14,7 +14,7 @@ COLUMNS, MOST, BEHIND = 3, 9, 350  # panels in a row, panels in all, grey points
 
 
 def embedding(
-    x: np.ndarray, y: np.ndarray, codes: np.ndarray, names: Sequence[str], by: str
+    x: np.ndarray, y: np.ndarray, codes: np.ndarray, names: Sequence[str], by: str, unit: str
 ) -> tuple[Markup, int]:
     """Panels of a 2-D projection, and how many points lie outside of them and are not drawn.
 
@@ -40,7 +40,7 @@ def embedding(
         inner += _dots(u, v, np.flatnonzero(inside & (codes == k)), f"dots c{k % COLOURS}")
         body.append(element("g", inner, transform=f"translate({number(left)} {number(top)})"))
     rows = -(-len(largest) // COLUMNS)
-    label = f"Map of the features of {len(x):,} test images, a panel for each {by}."
+    label = f"Map of the features of {len(x):,} test {unit}, a panel for each {by}."
     width = COLUMNS * (PANEL + GAP) - GAP
     return picture(width, rows * (PANEL + HEAD + GAP), body, label), int((~inside).sum())
 

@@ -144,7 +144,7 @@ def _comparison(
 def _probe_line(run: RunDirectory, subject: Subject) -> list[str]:
     """What the features still tell, from the probe that reads most."""
     found = strongest(run.metrics())
-    return [] if found is None else [probed(subject.attribute, *found)]
+    return [] if found is None else [probed(subject.attribute, subject.unit, *found)]
 
 
 def render(context: dict[str, Any]) -> str:

@@ -24,7 +24,8 @@ def predictions_of(run: RunDirectory) -> Predictions:
 def subject_of(run: RunDirectory, draws: int = 2000, seed: int = 0) -> Subject:
     """A run's numbers, computed from its predictions."""
     drawn = replace(OF_RUNS, draws=draws, seed=seed)
-    return Subject.of(predictions_of(run), drawn, method=run.method, seed=run.seed)
+    rows = predictions_of(run)
+    return Subject.of(rows, drawn, unit=run.unit, method=run.method, seed=run.seed)
 
 
 def recorded_subject(
@@ -37,7 +38,7 @@ def recorded_subject(
     rows = predictions_of(run)
     drawn = replace(OF_RUNS, draws=draws, seed=seed)
     known = _recorded(run, rows, complete)
-    return Subject.of(rows, drawn, estimates=known, method=run.method, seed=run.seed)
+    return Subject.of(rows, drawn, estimates=known, unit=run.unit, method=run.method, seed=run.seed)
 
 
 def _recorded(run: RunDirectory, rows: Predictions, complete: bool) -> dict[str, Estimate] | None:

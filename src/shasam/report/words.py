@@ -196,17 +196,17 @@ def found_slices(slices: Slices) -> str:
     )
 
 
-def probed(attribute: str, accuracy: float, chance: float | None) -> str:
+def probed(attribute: str, unit: str, accuracy: float, chance: float | None) -> str:
     """What a linear probe reads from the features of a run."""
     tail = "" if chance is None else f" (chance {percent(chance)} %)"
     if chance is not None and accuracy <= chance + 0.02:
         return (
             f"A linear probe cannot read {attribute} from the features: it is right for "
-            f"{percent(accuracy)} % of the images{tail}."
+            f"{percent(accuracy)} % of the {unit}{tail}."
         )
     return (
         f"{attribute} can still be read from the features: a linear probe is right for "
-        f"{percent(accuracy)} % of the images{tail}."
+        f"{percent(accuracy)} % of the {unit}{tail}."
     )
 
 

@@ -135,6 +135,13 @@ class RunDirectory:
         path = self.file("spec.yaml")
         return read_yaml(path, within=self.path) if path.is_file() else {}
 
+    @property
+    def unit(self) -> str:
+        """What was classified: "images", or "rows" where they are vectors."""
+        data = self.settings.get("data")
+        vectors = isinstance(data, dict) and data.get("features_dim") is not None
+        return "rows" if vectors else "images"
+
     def metrics(self) -> dict[str, Any]:
         """``metrics.json``: {"test": {"accuracy": {"value": ...}, ...}, "val": ..., ...}."""
         return self._mapping("metrics.json")

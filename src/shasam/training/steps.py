@@ -112,7 +112,7 @@ def step_group(
     if not math.isfinite(value) or not (scaled or math.isfinite(length)):
         what = f"loss is {value}" if not math.isfinite(value) else f"gradient norm is {length}"
         raise TrainingError(
-            f"{what} at {where}; the weights were not changed. Look at these images, or lower the "
+            f"{what} at {where}; the weights were not changed. Look at these rows, or lower the "
             "learning rate (train.lr) or clip gradients (train.clip)"
         )
     optimizer.step()
