@@ -4,9 +4,9 @@
 of accuracy and EO (points) of ``shasam`` minus each of the others, Student's 95 % interval and p.
 A row may name where it is read: ``fscl+:encoder-balanced`` (a kind of its predictions),
 ``shasam:natural.projection`` (the natural head on a kind of feature), ``shasam:probe.projection``
-(leakage). Without rows, the comparisons are those of ``comparisons.yaml`` in the experiment's
-folder (or, for its secondary settings, of earns-its-keep), written before the runs, and p-values
-are adjusted by Holm within each of its families.
+(leakage), ``shasam:val`` (the validation split). Without rows, the comparisons are those of
+``comparisons.yaml`` in the experiment's folder (or, for its secondary settings, of earns-its-keep),
+written before the runs, and p-values are adjusted by Holm within each of its families.
 """
 
 from __future__ import annotations
@@ -31,12 +31,17 @@ def by_seed(rows: dict[str, list[Record]], name: str, metric: str) -> dict[int, 
 
 
 def read(metrics: Mapping[str, Any], kind: str, metric: str) -> float:
-    """A metric of the test split, of the predictions, natural head or probe that is named."""
+    """A metric of the test split, of the predictions, natural head or probe that is named.
+
+    ``val`` and ``val.<kind>`` are predictions of the validation split.
+    """
     what, _, features = kind.partition(".")
     if what == "natural":
         found = metrics["natural_head"][features]["test"][metric]
     elif what == "probe":
         found = metrics["probe"][features][metric]
+    elif what == "val":
+        found = metrics[kind][metric]
     else:
         found = metrics[f"test.{kind}" if kind else "test"][metric]
     return float(found["value"] if isinstance(found, Mapping) else found)

@@ -50,6 +50,26 @@ TABLES = {
             ["balanced", "fscl+", "fscl+:encoder-balanced", "ce"],
         ),
     ),
+    "mining variants": (
+        "embeddings-mining",
+        lambda: paired.table(
+            EXPERIMENTS / "embeddings-mining",
+            "nothing mined:val",
+            [
+                f"{label}:val"
+                for label in by_label(read_records(EXPERIMENTS / "embeddings-mining"))
+                if label != "nothing mined" and "4000" not in label
+            ],
+        ),
+    ),
+    "mining, longer": (
+        "embeddings-mining",
+        lambda: paired.table(
+            EXPERIMENTS / "embeddings-mining",
+            "nothing mined, 4000 steps:val",
+            ["negatives flqmi, 4000 steps:val", "nothing mined:val"],
+        ),
+    ),
     **{
         question: (None, lambda question=question: settings.table(question))
         for question in settings.QUESTIONS
