@@ -33,16 +33,12 @@ def export(
     endings = {"onnx": ".onnx", "torchscript": ".pt", "safetensors": ".safetensors", "hub": ""}
     made = write(run, format, out or Path(f"model{endings[format]}"))
     say(f"{format} in {made}")
-    for line in _HINTS[format]:
-        say(line)
+    say("load it: " + _HINTS[format].format(file=repr(str(made))))
 
 
 _HINTS = {
-    "onnx": ('load it: onnxruntime.InferenceSession("FILE"); docs/export.md has an example',),
-    "torchscript": ('load it: torch.jit.load("FILE")',),
-    "safetensors": ('load it: shasam.load("FILE")',),
-    "hub": (
-        'load it: shasam.load("FOLDER"); push it: huggingface_hub.upload_folder(repo_id=…, '
-        "folder_path=…)",
-    ),
+    "onnx": "onnxruntime.InferenceSession({file}); docs/export.md has an example",
+    "torchscript": "torch.jit.load({file})",
+    "safetensors": "shasam.load({file})",
+    "hub": "shasam.load({file}); push it: huggingface_hub.upload_folder(repo_id=…, folder_path=…)",
 }
