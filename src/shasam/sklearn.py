@@ -29,7 +29,6 @@ from shasam.keyed import keyed
 from shasam.methods.base import Method
 from shasam.pipeline.build import build_method
 from shasam.registry import lookup
-from shasam.runs.log import RunLog
 from shasam.spec import RunSpec, resolve
 from shasam.training.inference import read_rows
 from shasam.training.runtime import Runtime, one_process
@@ -239,7 +238,6 @@ class FairClassifier(ClassifierMixin, BaseEstimator):
             views=spec.data.views,
             fabric=fabric,
             runtime=Runtime(quiet=True),
-            log=RunLog(None),
         )
         trainer.fit()
         held = torch.as_tensor(data.rows("val"))

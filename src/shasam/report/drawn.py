@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
+
+from shasam.types import Predictions
 
 
 @dataclass(frozen=True)
@@ -17,6 +20,21 @@ class Drawn:
     reference: tuple[str, ...] = ()  # groups that others are compared with; else the largest
     period: str = "month"  # over time
     min_slice: int = 50  # fewest rows of a slice
+
+    def keywords(self, rows: Predictions) -> dict[str, Any]:
+        """What ``shasam.metrics`` is told of rows beside their labels, predictions and groups."""
+        return {
+            "classes": rows.classes,
+            "groups": rows.groups,
+            "positive": rows.positive,
+            "draws": self.draws,
+            "seed": self.seed,
+            "level": self.level,
+            "strata": self.strata,
+            "min_group": self.min_group,
+            "repeats": rows.repeats,
+            "weights": rows.context.weights,
+        }
 
 
 OF_RUNS = Drawn(strata="cell", min_group=0)  # a run's splits have fixed cells

@@ -67,17 +67,8 @@ class Subject:
                 rows.prediction,
                 rows.sensitive,
                 rows.scores if rows.scored else None,
-                classes=rows.classes,
-                groups=rows.groups,
-                positive=rows.positive,
-                draws=drawn.draws,
-                seed=drawn.seed,
-                level=drawn.level,
-                strata=drawn.strata,
-                min_group=drawn.min_group,
-                repeats=rows.repeats,
                 metrics=metrics,
-                weights=rows.context.weights,
+                **drawn.keywords(rows),
             )
         large = counts.only(counts.large(drawn.min_group))
         claim = claim_of(large, estimates, positive=rows.positive, level=drawn.level)

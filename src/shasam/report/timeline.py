@@ -34,16 +34,7 @@ class Timeline:
             rows.context.when,
             metric=metric,
             period=drawn.period,
-            classes=rows.classes,
-            groups=rows.groups,
-            positive=rows.positive,
-            draws=drawn.draws,
-            seed=drawn.seed,
-            level=drawn.level,
-            strata=drawn.strata,
-            min_group=drawn.min_group,
-            repeats=rows.repeats,
-            weights=rows.context.weights,
+            **drawn.keywords(rows),
         )
         return cls(rows.context.time, drawn.period, metric, tuple(found))
 
