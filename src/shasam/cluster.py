@@ -12,11 +12,12 @@ import signal
 import socket
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from types import FrameType
 from typing import Any
 
-from shasam.errors import ClusterError
+from shasam.errors import ClusterError, Stopped
 from shasam.extras import need
 
 _PATIENCE = 10.0  # seconds until the head of a cluster must have answered
@@ -41,6 +42,7 @@ def connected(address: str | None, who: str) -> Iterator[None]:
     _check(address)
     options: dict[str, Any] = {}
     with ExitStack() as ends:
+        heed_sigterm = ends.enter_context(_terminated_in_order())
         if address == "local":
             folder = tempfile.TemporaryDirectory(
                 prefix="shasam-ray-", dir=_short(), ignore_cleanup_errors=True
@@ -48,6 +50,7 @@ def connected(address: str | None, who: str) -> Iterator[None]:
             options = {"_temp_dir": ends.enter_context(folder), "include_dashboard": False}
         ends.callback(ray.shutdown)
         _join(address, options)
+        heed_sigterm()
         yield
 
 
@@ -78,19 +81,45 @@ def _none_at(address: str, why: str) -> ClusterError:
             "no Ray cluster runs on this machine; start one with `ray start --head`, name the head "
             "of another as host:port, or leave the address out for a Ray of this machine's own"
         )
+    if address == "local":
+        return ClusterError(f"Ray could not be started on this machine: {why}")
     return ClusterError(f"no Ray cluster answers at {address} ({why}); `ray start` prints the port")
 
 
 def _join(address: str, options: dict[str, Any]) -> None:
     import ray
 
-    main = threading.current_thread() is threading.main_thread()
-    before = signal.getsignal(signal.SIGTERM)
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nobody asked for reports to others
     try:
         ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, **options)
     except (ConnectionError, ValueError, RuntimeError, TimeoutError) as error:
         raise _none_at(address, " ".join(str(error).split())[:200]) from error
+
+
+@contextmanager
+def _terminated_in_order() -> Iterator[Callable[[], object]]:
+    """SIGTERM ends the block as Ctrl-C does, or does what the program had asked for before.
+
+    Ray puts a handler of its own in place when it is joined; the function that is given takes it
+    away again.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield lambda: None
+        return
+    before = signal.getsignal(signal.SIGTERM) or signal.SIG_DFL
+
+    asked: list[int] = []
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        asked.append(number)
+        raise Stopped(number)
+
+    wanted = stop if before is signal.SIG_DFL else before
+    try:
+        yield lambda: signal.signal(signal.SIGTERM, wanted)
+    except KeyboardInterrupt as error:
+        if asked and not isinstance(error, Stopped):  # Ray has made a plain one of ours
+            raise Stopped(asked[0]) from error
+        raise
     finally:
-        if main:
-            signal.signal(signal.SIGTERM, before)  # Ray puts its own in place
+        signal.signal(signal.SIGTERM, before)

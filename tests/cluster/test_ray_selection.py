@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -102,3 +105,21 @@ def test_other_methods_are_not_shared_out(tmp_path, monkeypatch, capsys) -> None
     assert "is for the method partitioned, not for sieve" in " ".join(
         capsys.readouterr().err.split()
     )
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_selection_that_is_stopped_leaves_nothing_behind(number: int, tmp_path: Path) -> None:
+    np.save(tmp_path / "z.npy", np.random.default_rng(0).standard_normal((100_000, 32)))
+    before = set(Path("/tmp").glob("shasam-ray-*"))
+    command = [sys.executable, "-u", "-m", "shasam.cli", "select", str(tmp_path / "z.npy")]
+    command += ["-k", "50", "--partitions", "40", "--engine", "ray", "--threads", "1"]
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, start_new_session=True, cwd=tmp_path, text=True
+    )
+    assert process.stdout is not None
+    assert "method partitioned" in process.stdout.readline()  # Ray is there, and picks from now on
+    process.send_signal(number)
+    assert process.wait(timeout=120) == 128 + number
+    left = subprocess.run(["pgrep", "-s", str(process.pid)], capture_output=True, check=False)
+    assert left.stdout == b"" and set(Path("/tmp").glob("shasam-ray-*")) == before
+    assert not (tmp_path / "selected.parquet").exists()

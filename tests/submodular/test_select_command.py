@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from shasam import cli
+from shasam.data.shards import open_shards
 from shasam.errors import InputError
 from shasam.submodular import FLCG, FLQMI, FacilityLocation, maximize
 from shasam.submodular.plan import fewest_parts, plan
@@ -68,6 +69,37 @@ def test_query_and_private_sets_costs_and_ids(folder: Path) -> None:
     assert ids == [f"row-{row}" for row in rows] and known["certificate"] is None
     beside = ("--table", "z.parquet", "--id-column", "name")
     assert run("z.npy", "-k", "2", *beside)[0].column("id").to_pylist()[0].startswith("row-")
+
+
+def shard(name: str, rows: np.ndarray, width: int = 8) -> None:
+    Path(name).parent.mkdir(parents=True, exist_ok=True)
+    vectors = pa.FixedSizeListArray.from_arrays(Z[rows, :width].astype(np.float64).ravel(), width)
+    pq.write_table(pa.table({"z": vectors, "name": [f"row-{row}" for row in rows]}), name)
+
+
+def test_a_folder_of_parquet_files_is_one_file_in_the_order_of_the_names(folder: Path) -> None:
+    for name, rows in zip("bca", np.split(np.arange(300), [90, 90]), strict=True):
+        shard(f"shards/{name}/part.parquet", rows)  # c has no rows, and a the last ones
+    order = [*range(90, 300), *range(90)]
+    table, _ = run("shards", "-k", "6", "--id-column", "name")
+    plain = maximize(FacilityLocation.from_features(Z[order]), 6)
+    assert table.column("row").to_pylist() == plain.indices.tolist()
+    names = [f"row-{order[row]}" for row in plain.indices.tolist()]
+    assert table.column("id").to_pylist() == names
+
+
+def test_a_folder_that_is_not_one_table_is_one_sentence(folder: Path) -> None:
+    Path("none").mkdir()
+    shard("empty/a.parquet", np.arange(0))
+    shard("mixed/a.parquet", np.arange(9))
+    shard("mixed/b.parquet", np.arange(9), width=5)
+    for name, sentence in (
+        ("none", "holds no Parquet files"),
+        ("empty", "have no rows"),
+        ("mixed", "b.parquet has 9 vectors of 5 numbers and should have 9 of 8"),
+    ):
+        with pytest.raises(InputError, match=sentence):
+            open_shards(Path(name))
 
 
 @pytest.mark.parametrize(
