@@ -50,7 +50,7 @@ def parents(folder: Path) -> dict[str, int]:
 
 def kill_one(folder: Path, runs: int, victims: Callable[[int], list[int]]) -> str:
     """SIGKILL to ``victims(worker)`` once all runs are in mid-training; the run it worked on."""
-    wait_for(lambda: sum(map(training, folder.glob("runs/*/log.jsonl"))) == runs, 300)
+    wait_for(lambda: sum(map(training, folder.glob("runs/*/log.jsonl"))) == runs)
     name, worker = sorted(parents(folder).items())[0]
     for victim in victims(worker):
         os.kill(victim, signal.SIGKILL)

@@ -32,7 +32,7 @@ LONG = {
 }
 
 
-def wait_for(happened, seconds=120):
+def wait_for(happened, seconds=300):
     deadline = time.monotonic() + seconds
     while not happened():
         assert time.monotonic() < deadline, "nothing happened"
@@ -62,7 +62,7 @@ def check_signals(
         for number in signals:
             send(process.pid, number)
         # of signals that are pending together the kernel delivers the lowest number first
-        assert process.wait(timeout=120) in {128 + number for number in signals}
+        assert process.wait(timeout=300) in {128 + number for number in signals}
     finally:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)

@@ -50,11 +50,16 @@ class RayEngine:
 
     @property
     def room(self) -> int:
-        """What fits on the nodes that are there now, but at least one: nodes may come back."""
+        """What was asked for, or what fits on the nodes that are there now, but at least one.
+
+        More than what fits waits in Ray's queue, by which a cluster may grow.
+        """
+        if self._most is not None:
+            return self._most
         if time.monotonic() - self._looked > NODES_SECONDS:
             self._room = max(1, sum(self._fits(node, self._largest) for node in _nodes()))
             self._looked = time.monotonic()
-        return self._room if self._most is None else min(self._room, self._most)
+        return self._room
 
     def needs(self, devices: int) -> dict[str, float]:
         """The resources of a run with so many processes."""
