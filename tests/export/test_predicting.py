@@ -98,6 +98,18 @@ def test_vectors_are_predicted_and_a_bad_one_has_its_reason(vector_run, tmp_path
     assert [row["prediction"] for key, row in found.items() if key != "3"] == wanted
 
 
+def test_vectors_of_which_none_can_be_used_all_have_their_reason(vector_run, tmp_path):
+    x = np.full((3, 12), np.nan, np.float32)
+    x[1] = 3e38  # finite, but their sum is not
+    np.save(tmp_path / "x.npy", x)
+    predict(str(vector_run), tmp_path / "x.npy", out=tmp_path / "p.csv")
+    found = rows_of(tmp_path / "p.csv")
+    assert [bool(row["problem"]) for row in found.values()] == [True, False, True]
+    np.save(tmp_path / "x.npy", x[:1])
+    predict(str(vector_run), tmp_path / "x.npy", out=tmp_path / "p.csv")
+    assert rows_of(tmp_path / "p.csv")["0"]["prediction"] == ""
+
+
 def test_an_endless_list_is_read_no_further_than_a_few_batches_ahead(runs, photos):
     read = 0
 

@@ -50,6 +50,9 @@ class Block:
         """A line for each row: name, class, probabilities, and what is wrong."""
         labels = {name: cell_text(name) for name in classes}
         rows = zip(self.answer.labels, _decimals(self.answer.scores), strict=True)
+        if not self.problems:
+            whole = zip(text_cells(self.names), rows, strict=True)
+            return "".join([f"{name},{labels[c]}{scores},\n" for name, (c, scores) in whole])
         answers = [f",{labels[label]}{scores},\n" for label, scores in rows]
         nothing = "," * (2 + len(classes))
         for place, why in sorted(self.problems.items()):
@@ -59,7 +62,7 @@ class Block:
 
 
 def _decimals(scores_nC: np.ndarray) -> list[str]:
-    """ ",0.123456,0.876544" for each row; formatting number by number takes three times as long.
+    """Each row as in ",0.123456,0.876544"; number by number takes three times as long.
 
     The rounding is that of "%.6f", because a million times a float32 is exact in float64.
     """
@@ -70,7 +73,7 @@ def _decimals(scores_nC: np.ndarray) -> list[str]:
     text[..., 0] = ord(",")
     for place in (1, 3, 4, 5, 6, 7, 8):
         text[..., place] = ord("0") + millionths // 10 ** min(6, 8 - place) % 10
-    width, whole = text[:1].size, text.tobytes().decode("ascii")
+    width, whole = text.shape[1] * text.shape[2], text.tobytes().decode("ascii")
     return [whole[at : at + width] for at in range(0, len(whole), width)]
 
 
@@ -164,8 +167,10 @@ def _block(
     batch: int,
 ) -> Block:
     """Predict the ``inputs``, which are those of the rows without a problem."""
+    numbers = np.full(len(inputs), UNKNOWN)
+    if not problems and not model.decides_by_group:
+        return Block(names, model.answer(inputs, numbers, names, batch), problems)
     good = [place for place in range(len(names)) if place not in problems]
-    numbers = np.full(len(good), UNKNOWN)
     if model.decides_by_group and groups is not None:
         known = [model.group_number(groups[place]) for place in good]
         for place, number in zip(good, known, strict=True):
@@ -202,9 +207,11 @@ def vector_blocks(
     for start in range(0, len(features), _BATCHES * batch):
         stop = min(start + _BATCHES * batch, len(features))
         x = np.require(features.take(slice(start, stop)), requirements="W")
-        finite = np.isfinite(x).all(1)
         problems: dict[int, str] = {}
-        if not finite.all():
+        with np.errstate(over="ignore", invalid="ignore"):
+            sums = x.sum(1)
+        if not np.isfinite(sums).all():  # finite sums have no NaN or infinity in them
+            finite = np.isfinite(x).all(1)
             problems = dict.fromkeys(np.flatnonzero(~finite).tolist(), NOT_FINITE)
             x = x[finite]
         ids = features.ids
