@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from experiments import curves, heads, paired, parts, settings, strata, table, tuned
+from experiments import curves, heads, noise, paired, parts, settings, strata, table, tuned
 from shasam.documents import read_yaml
 from shasam.errors import DataError
 from shasam.pipeline.grid import expand_labelled, label_of, runs_of_experiment
@@ -50,6 +50,16 @@ TABLES = {
             ["balanced", "fscl+", "fscl+:encoder-balanced", "ce"],
         ),
     ),
+    "wrong labels": (None, lambda: noise.table(EXPERIMENTS / "embeddings-noise")),
+    "pretrained": (None, lambda: table.table(EXPERIMENTS / "pretrained")),
+    "every method on embeddings, paired": (
+        None,
+        lambda: paired.table(
+            EXPERIMENTS / "embeddings-all",
+            "shasam",
+            ["ce", "balanced", "balanced-hidden", "fscl+", "fscl+:encoder-balanced", "mfd"],
+        ),
+    ),
     "mining variants": (
         "embeddings-mining",
         lambda: paired.table(
@@ -77,6 +87,9 @@ TABLES = {
 }
 
 
+COMPARED = ["accuracy", "eo_mean", "worst_group_accuracy", "demographic_parity"]
+
+
 def page(experiment: str | None) -> str:
     if experiment is None:
         return RESULTS
@@ -101,6 +114,12 @@ def test_the_comparison_of_all_methods_comes_out_of_the_records(tmp_path):
     assert len([row for row in rows if row.endswith(" |")]) == 20
     for row in rows:
         assert row.startswith("brackets") or f"| {row}" in RESULTS
+
+
+def test_the_comparison_on_embeddings_comes_out_of_the_records(tmp_path):
+    made = as_markdown(rows_of(unpack(EXPERIMENTS / "embeddings-all", tmp_path), COMPARED))
+    assert len(made.splitlines()) > 15
+    assert made.strip() in RESULTS
 
 
 def test_the_recipes_time_to_accuracy_comes_out_of_its_records():
