@@ -66,6 +66,8 @@ def interval(c: Comparison) -> str:
 
 
 def shown(p: float) -> str:
+    if p < 0.0005:
+        return "< 0.001"
     return f"{p:.2f}" if p >= 0.005 else f"{p:.3f}"
 
 
