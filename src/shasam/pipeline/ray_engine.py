@@ -184,6 +184,8 @@ def carry_out(
             f"{here} does not see {run.path}; start the sweep in a folder that all nodes share, "
             "under the same name"
         )
+    # Ray interrupts a task as Ctrl-C does, and in vain where whoever started the node ignores that
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     process = None
     try:
         if run.done:  # by a task whose answer was lost with its node
