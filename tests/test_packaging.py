@@ -75,7 +75,7 @@ def test_the_core_has_no_torch_and_the_extra_has_the_modules_that_need_names():
 
 def test_nothing_is_imported_that_the_core_or_an_extra_does_not_declare():
     # where the name to import is another one
-    module = {"pillow": "PIL", "pyyaml": "yaml", "scikit-learn": "sklearn"}
+    module = {"pillow": "PIL", "pyyaml": "yaml", "scikit-learn": "sklearn", "faiss-cpu": "faiss"}
     texts = [*PROJECT["dependencies"]]
     optional = (
         "torch",
@@ -87,6 +87,7 @@ def test_nothing_is_imported_that_the_core_or_an_extra_does_not_declare():
         "png",
         "sklearn",
         "ray",
+        "faiss",
         *OPTIONAL,
     )
     for extra in optional:

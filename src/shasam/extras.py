@@ -20,6 +20,7 @@ MODULES = {
     "hub": ("huggingface_hub",),
     "pml": ("pytorch_metric_learning",),
     "ray": ("ray",),
+    "faiss": ("faiss",),
 }
 
 

@@ -9,7 +9,7 @@ import torch
 from hard_kernels import features
 from torch import Tensor
 
-from shasam.errors import InputError, MemoryLimitError
+from shasam.errors import InputError, MemoryLimitError, MissingExtraError
 from shasam.submodular import (
     FacilityLocation,
     GraphCut,
@@ -131,3 +131,30 @@ def test_what_neighbours_cannot_do_is_said(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(neighbours, "available_memory", lambda: 1000)
     with pytest.raises(MemoryLimitError, match="keep fewer neighbours"):
         Neighbours(Z, K)
+
+
+@pytest.mark.parametrize("similarity", ["shifted_cosine", "cosine", "rbf"])
+@pytest.mark.parametrize("some", [None, range(0, 600, 2)])
+def test_faiss_finds_nearly_all_neighbours_with_their_exact_similarities(similarity, some):
+    pytest.importorskip("faiss", reason="the extra faiss is not installed")
+    z = features(600, 12).abs()  # no negative cosines
+    exact = Neighbours(z, 5, similarity, among=some)
+    found = Neighbours(z, 5, similarity, among=some, search="faiss")
+    again = Neighbours(z, 5, similarity, among=some, search="faiss")
+    columns = torch.arange(600) if some is None else torch.tensor(some)
+    true, near = exact.block(None, columns), found.block(None, columns)
+    both = (true > 0) & (near > 0)
+    assert both.sum() >= 0.97 * (true > 0).sum()
+    torch.testing.assert_close(near[both], true[both])
+    assert np.array_equal(found.row_E, again.row_E) and np.array_equal(found.value_E, again.value_E)
+    picks = maximize(SparseFacilityLocation(found), 8).indices
+    value, best = (SparseFacilityLocation(near)(picks) for near in (found, exact))
+    assert abs(float(value - best)) <= 0.03 * float(best)
+
+
+def test_without_faiss_the_extra_is_named(monkeypatch):
+    monkeypatch.setattr("shasam.extras.find_spec", lambda name: None)
+    with pytest.raises(MissingExtraError, match=r"pip install 'shasam\[faiss\]'"):
+        Neighbours(Z, K, search="faiss")
+    with pytest.raises(InputError, match="'exact' or 'faiss'"):
+        Neighbours(Z, K, search="near")  # type: ignore[arg-type]

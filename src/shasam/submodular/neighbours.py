@@ -1,9 +1,9 @@
-"""Sparse kernels: the similarities of every row to its k nearest elements, found exactly."""
+"""Sparse kernels: the similarities of every row to its k nearest elements."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from shasam.errors import InputError, MemoryLimitError
 from shasam.memory import available_memory, readable
-from shasam.submodular import kernels, neighbour_loops, threads
+from shasam.submodular import faiss_search, kernels, neighbour_loops, threads
 from shasam.submodular.kernels import Similarity
 from shasam.submodular.similarities import Gram
 
@@ -25,6 +25,9 @@ class Neighbours(Gram):
     entries are 0. The search is exact: it computes all n² similarities in tiles and keeps
     n × k of them, so memory grows with n × k and time with n². With ``among``, every row keeps its
     k nearest of those elements only, and only they can be picked: n × len(among) similarities.
+
+    ``search="faiss"`` finds them by a graph of faiss (extra ``faiss``) without comparing all pairs.
+    It can miss some of them; the similarities of those that it finds are exact.
 
     ``SparseFacilityLocation`` and ``GraphCut`` take it for a kernel.
 
@@ -41,9 +44,12 @@ class Neighbours(Gram):
         gamma: float | None = None,
         *,
         among: Any = None,
+        search: Literal["exact", "faiss"] = "exact",
         progress: Callable[[int, int], None] | None = None,
     ) -> None:
         kernels.check_similarity(similarity)
+        if search not in ("exact", "faiss"):
+            raise InputError(f"search is 'exact' or 'faiss'; got {search!r}")
         self.z_ND, self.similarity, self.gamma = kernels.as_features(z), similarity, gamma
         self._set(len(self.z_ND), self.z_ND.device, self.z_ND.dtype)
         self.among = None if among is None else self.index(among).sort().values
@@ -55,7 +61,7 @@ class Neighbours(Gram):
         self.k = k
         _check_memory(self.n, k)
         with torch.no_grad():
-            index_NK, value_NK = self._search(progress)
+            index_NK, value_NK = self._search(progress) if search == "exact" else self._found()
             own_N = self._own()
         if float(value_NK.min()) < 0 and value_NK.size:
             raise InputError(
@@ -113,6 +119,12 @@ class Neighbours(Gram):
                 progress(done, len(tops))
         value_NK[index_NK < 0] = 0  # a row that is itself among the few has one neighbour less
         return index_NK, value_NK
+
+    def _found(self) -> tuple[np.ndarray, np.ndarray]:
+        """As ``_search``, by faiss."""
+        own = np.arange(self.n) if self.among is None else self.among.cpu().numpy()
+        z_ND = self.z_ND.detach().cpu()
+        return faiss_search.nearest(z_ND, own, self.k, self.similarity, self.gamma)
 
     def _own(self) -> np.ndarray:
         """S_vv of every element; -1 where it cannot be picked. A zero vector is like nothing."""
