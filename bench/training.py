@@ -24,8 +24,7 @@ from shasam.data.manifest import SCHEMA, Manifest
 from shasam.data.views import augmented_views
 from shasam.methods.base import Method
 from shasam.methods.ce import CE, CEConfig
-from shasam.methods.shasam import Shasam, ShasamConfig
-from shasam.mining import MiningConfig
+from shasam.methods.shasam import Shasam, ShasamConfig, ShasamMining
 from shasam.models import MLP, ResNet18
 from shasam.runs.log import RunLog
 from shasam.sampling import TrainingRows
@@ -138,7 +137,8 @@ def images() -> None:
 def perceptron() -> Shasam:
     torch.manual_seed(0)
     # hard from the first step on
-    config = ShasamConfig(mining=MiningConfig(start=0.0, ramp=0.0))
+    mining = ShasamMining(negatives="flqmi", start=0.0, ramp=0.0)
+    config = ShasamConfig(mining=mining)
     return Shasam(config, MLP(NUMBERS), 2, 2)
 
 
