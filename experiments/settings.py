@@ -30,16 +30,22 @@ QUESTIONS = {
         "eo_mean",
         "accuracy",
     ),
+    "Is that the set objective's doing? EO of the natural head, against its weight 0": (
+        "shasam:natural.projection",
+        "shasam weight 0:natural.projection",
+        "eo_mean",
+        "accuracy",
+    ),
+    "Can the group still be read from it? Probes within a class, per cent": (
+        "shasam:probe.projection",
+        "balanced-hidden:probe.hidden",
+        "linear_within_class",
+        "mlp_within_class",
+    ),
     "Does mining help? Accuracy": ("shasam", "shasam nothing mined", "accuracy", "eo_mean"),
     "Is the classifier fairer than balanced cross-entropy? EO": (
         "shasam",
         "balanced",
-        "eo_mean",
-        "accuracy",
-    ),
-    "Is it the set objective? EO against its weight 0": (
-        "shasam",
-        "shasam weight 0",
         "eo_mean",
         "accuracy",
     ),
@@ -50,7 +56,12 @@ QUESTIONS = {
         "eo_mean",
     ),
 }
-NAMES = {"eo_mean": "EO", "accuracy": "accuracy"}
+NAMES = {
+    "eo_mean": "EO",
+    "accuracy": "accuracy",
+    "linear_within_class": "linear probe",
+    "mlp_within_class": "MLP probe",
+}
 
 
 def table(question: str) -> str:
