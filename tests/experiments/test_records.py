@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from experiments import curves, heads, noise, paired, parts, settings, strata, table, tuned
+from experiments import curves, forest, heads, noise, paired, parts, settings, strata, table, tuned
 from shasam.documents import read_yaml
 from shasam.errors import DataError
 from shasam.pipeline.grid import expand_labelled, label_of, runs_of_experiment
@@ -120,6 +120,10 @@ def test_the_comparison_on_embeddings_comes_out_of_the_records(tmp_path):
     made = as_markdown(rows_of(unpack(EXPERIMENTS / "embeddings-all", tmp_path), COMPARED))
     assert len(made.splitlines()) > 15
     assert made.strip() in RESULTS
+
+
+def test_the_picture_of_the_settings_comes_out_of_the_records():
+    assert forest.draw() == (ROOT / "docs" / "images" / "settings.svg").read_text(encoding="utf-8")
 
 
 def test_the_recipes_time_to_accuracy_comes_out_of_its_records():
