@@ -67,7 +67,7 @@ def test_a_failed_run_whose_error_looks_like_markup_does_not_stop_a_comparison(
 
     message = "no such file: [/b]\x1b[31m"
 
-    def failing(specs: list, out: Path, *, tell, **_: object) -> list:
+    def failing(specs: list, out: Path, how: object, *, tell, **_: object) -> list:
         outcome = Outcome(SimpleNamespace(name="ce-0", seed=0), out, "failed", 0.0, message)
         tell(outcome)
         return [outcome]
