@@ -122,9 +122,13 @@ def both(
 ) -> tuple[Comparison, list[str]]:
     """The comparison of two rows, and their means over the seeds that both have."""
     sides = by_seed(rows, on, metric), by_seed(rows, off, metric)
-    shared = sorted(sides[0].keys() & sides[1].keys())
-    means = [f"{sum(side[s] for s in shared) / len(shared):.1f}" for side in sides]
-    return compared(*sides), means
+    return compared(*sides), shared_means(*sides)
+
+
+def shared_means(on: dict[int, float], off: dict[int, float]) -> list[str]:
+    """The means of two rows over the seeds that both have."""
+    shared = sorted(on.keys() & off.keys())
+    return [f"{sum(side[s] for s in shared) / len(shared):.1f}" for side in (on, off)]
 
 
 if __name__ == "__main__":

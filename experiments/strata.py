@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 
-from experiments.paired import compared, interval, shown
+from experiments.paired import compared, interval, shared_means, shown
 from shasam.metrics import holm
 from shasam.runs.records import PREDICTIONS, by_label, read_records
 
@@ -61,9 +61,7 @@ def table(folder: Path) -> str:
             if row not in rows:
                 continue
             c = compared(rows[row], rows[AGAINST])
-            shared = sorted(rows[row].keys() & rows[AGAINST].keys())
-            means = [np.mean([rows[name][s] for s in shared]) for name in (row, AGAINST)]
-            lines.append((stratum, row, c, means))
+            lines.append((stratum, row, c, shared_means(rows[row], rows[AGAINST])))
     adjusted = holm([c.p for _, _, c, _ in lines])
     out = [
         f"| stratum | row | seeds | accuracy | {AGAINST} | difference | p | p, Holm |",
@@ -71,7 +69,7 @@ def table(folder: Path) -> str:
     ]
     for (stratum, row, c, (on, off)), p in zip(lines, adjusted, strict=True):
         out.append(
-            f"| {stratum} | {row} | {c.support} | {on:.1f} | {off:.1f} | {interval(c)} | "
+            f"| {stratum} | {row} | {c.support} | {on} | {off} | {interval(c)} | "
             f"{shown(c.p)} | {shown(p)} |"
         )
     return "\n".join(out) + "\n"

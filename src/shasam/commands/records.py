@@ -24,8 +24,8 @@ def keep(runs: Path, experiment: Path) -> None:
     from shasam.documents import read_yaml
     from shasam.output.terminal import say
     from shasam.pipeline.grid import label_of, runs_of_experiment
+    from shasam.runs.records import RECORDS, read_records
     from shasam.runs.records import keep as add
-    from shasam.runs.records import read_records
 
     grid = runs_of_experiment(experiment)
     # by what a run was asked to do, not by its folder: a field that was added since renames runs
@@ -33,7 +33,8 @@ def keep(runs: Path, experiment: Path) -> None:
     asked = {run: label_of(read_yaml(run / "spec.yaml", within=run), grid) for run in found}
     known = {run.name: label for run, label in asked.items() if label is not None}
     count = add([runs / name for name in known], experiment, known)
-    missing = len(grid) - len(read_records(experiment)) if count else len(grid)
+    kept = len(read_records(experiment)) if (experiment / RECORDS).is_file() else 0
+    missing = max(0, len(grid) - kept)
     say(f"{count} runs kept in {experiment}; {missing} runs of its grid are missing")
 
 

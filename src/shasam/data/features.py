@@ -26,8 +26,8 @@ from shasam.files import open_regular
 from shasam.memory import available_memory, readable
 from shasam.tables import open_table
 
-_PARQUET = (".parquet", ".pq")
-TABLES = (*_PARQUET, ".arrow", ".feather")  # formats that may hold labels too
+PARQUET = (".parquet", ".pq")
+TABLES = (*PARQUET, ".arrow", ".feather")  # formats that may hold labels too
 SUFFIXES = (".npy", ".npz", ".safetensors", *TABLES)
 USUAL = ("embedding", "embeddings", "features", "vectors", "x", "X", "arr_0")
 _FEW = 1024  # rows of Parquet that are decoded at a time; 8,192 take twice as long, for the memory
@@ -102,7 +102,7 @@ def open_features(path: Path, key: str | None = None, ids: Sequence[str] = ()) -
 
 def width_of(path: Path, key: str | None = None) -> int:
     """How many numbers a row has; Parquet, which is decoded whole, says it in its schema."""
-    if path.suffix.lower() in _PARQUET and path.is_file() and path.stat().st_size:
+    if path.suffix.lower() in PARQUET and path.is_file() and path.stat().st_size:
         found, schema = _vector_column(path, key)
         kind = schema.field(found).type
         if pa.types.is_fixed_size_list(kind):
@@ -183,7 +183,7 @@ def is_vector(kind: pa.DataType) -> bool:
 def _vector_column(path: Path, key: str | None) -> tuple[str, pa.Schema]:
     """The name of the column of vectors that is meant, and the schema of the file."""
     with _readable(path), open_regular(path) as file:
-        parquet = path.suffix.lower() in _PARQUET
+        parquet = path.suffix.lower() in PARQUET
         schema = pq.ParquetFile(file).schema_arrow if parquet else pa.ipc.open_file(file).schema
     vectors = [f.name for f in schema if is_vector(f.type)]
     if key is not None and key in schema.names and key not in vectors:
@@ -213,7 +213,7 @@ def _columns(path: Path, suffix: str, key: str | None, ids: Sequence[str]) -> Fe
     """The vector column of a Parquet or Arrow file."""
     with _readable(path):
         found, schema = _vector_column(path, key)
-        parts = [_parquet(path, found)] if suffix in _PARQUET else _arrow(path, found)
+        parts = [_parquet(path, found)] if suffix in PARQUET else _arrow(path, found)
     rows = next((name for name in ids if name in schema.names), None)
     listed = None
     if rows is not None:

@@ -6,12 +6,10 @@ from pathlib import Path
 
 import numpy as np
 
-from shasam.data.features import Features, open_features
+from shasam.data.features import PARQUET, Features, open_features
 from shasam.errors import InputError
 from shasam.memory import available_memory, readable
 from shasam.tables import open_table
-
-_SUFFIXES = (".parquet", ".pq")
 
 
 def open_shards(folder: Path, key: str | None = None) -> Features:
@@ -20,7 +18,7 @@ def open_shards(folder: Path, key: str | None = None) -> Features:
     ``open_table`` reads the other columns of the folder in the same order. One file is decoded at
     a time, into one array whose size is known before it is made.
     """
-    paths = sorted(path for path in folder.rglob("*") if path.suffix.lower() in _SUFFIXES)
+    paths = sorted(path for path in folder.rglob("*") if path.suffix.lower() in PARQUET)
     if not paths:
         raise InputError(f"{folder} holds no Parquet files (.parquet)")
     counts = [open_table(path).rows or 0 for path in paths]
