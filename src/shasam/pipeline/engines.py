@@ -6,11 +6,12 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Protocol
 
 from shasam.files import open_in_place, write_atomic
+from shasam.pipeline import warm
 from shasam.runs.directory import RunDirectory
 from shasam.runs.how import How
 from shasam.spec import RunSpec
@@ -48,24 +49,32 @@ class Engine(Protocol):
 
 
 class LocalEngine:
-    """Every run is a process of this machine."""
+    """Every run is a process of this machine; on Linux it is forked from one that is warm."""
 
     word = "begun"
 
-    def __init__(self, how: How, thumbnails: bool) -> None:
+    def __init__(self, how: How, thumbnails: bool, stack: ExitStack) -> None:
         self.room = how.jobs or 1
         self._variables, self._device, self._thumbnails = how.variables(), how.device, thumbnails
+        self._stack, self._starter = stack, None
 
     def start(self, spec: RunSpec, run: RunDirectory) -> Work:
         ask_for(spec, run)
-        return start_training(run, self._device, self._variables, self._thumbnails)
+        if not warm.POSSIBLE:
+            return start_training(run, self._device, self._variables, self._thumbnails)
+        if self._starter is None:  # not before there is a run to start
+            self._starter = self._stack.enter_context(warm.warm_starter(self._variables))
+        run.file("output.txt").unlink(missing_ok=True)  # of the last time, or a link
+        words = train_words(run, self._device, self._thumbnails)
+        return self._starter.start(words, run.file("output.txt"))
 
 
 @contextmanager
 def engine_of(how: How, thumbnails: bool, say: Callable[[str], None]) -> Iterator[Engine]:
     """The engine that is asked for; a Ray that was started for it ends with the block."""
     if how.engine == "local":
-        yield LocalEngine(how, thumbnails)
+        with ExitStack() as stack:
+            yield LocalEngine(how, thumbnails, stack)
         return
     from shasam.cluster import connected
 
@@ -79,6 +88,13 @@ def ask_for(spec: RunSpec, run: RunDirectory) -> None:
     """Write what the process of a run reads."""
     run.make()
     write_atomic(run.file("asked.yaml"), spec.as_yaml(), within=run.path)
+
+
+def train_words(run: RunDirectory, device: str, thumbnails: bool) -> list[str]:
+    """The command that trains what was asked for."""
+    words = ["train", "--config", str(run.file("asked.yaml")), "--out", str(run.path.parent)]
+    words += ["--resume", "--quiet", "--no-report", "--device", device, "--no-color"]
+    return words if thumbnails else [*words, "--no-thumbnails"]
 
 
 def start_training(
@@ -95,10 +111,7 @@ def start_training(
     ``tied``: it stops when this process ends, however that ends (``shasam.commands.tied``).
     """
     program = "shasam.commands.tied" if tied else "shasam.cli"
-    command = [sys.executable, "-m", program, "train", "--config", str(run.file("asked.yaml"))]
-    command += ["--out", str(run.path.parent), "--resume", "--quiet", "--no-report"]
-    command += ["--device", device, "--no-color"]
-    command += [] if thumbnails else ["--no-thumbnails"]
+    command = [sys.executable, "-m", program, *train_words(run, device, thumbnails)]
     output = (folder or Path()) / run.file("output.txt")
     output.unlink(missing_ok=True)  # of the last time, or a link
     with open(open_in_place(output, os.O_WRONLY | os.O_CREAT), "wb") as file:
