@@ -20,11 +20,12 @@ def reproduce(
     celeba: Path | None = None,
     utkface: Path | None = None,
     features: Path | None = None,
+    allow_missing: Annotated[bool, Parameter(negative=())] = False,
     data: Literal["real", "faces"] = "real",
     rows: Comma = None,
     settings: Comma = None,
     seeds: int = 3,
-    profile: Literal["paper", "cpu", "quick", "smoke"] = "cpu",
+    profile: Literal["paper", "cpu", "quick", "short", "smoke"] = "cpu",
     out: Path = Path("runs/reproduce"),
     to: Path = Path("reproduced"),
     from_records: Path | None = None,
@@ -50,6 +51,8 @@ def reproduce(
     features
         Embeddings of the images that `shasam embed` wrote, instead of the images; rows that need
         images stay empty.
+    allow_missing
+        The folder of images has only some of them.
     data
         real for the paper's data, faces for the drawn faces of the package.
     rows
@@ -59,7 +62,8 @@ def reproduce(
     seeds
         Each cell is run with the seeds 0, 1, ...; splits that are drawn follow the seed.
     profile
-        Starting point of every run: paper for its settings, cpu for minutes a run.
+        Starting point of every run: paper for its settings, cpu for minutes a run, short for less
+        than one.
     out
         Folder in which run directories are made.
     to
@@ -103,6 +107,7 @@ def reproduce(
             utkface=utkface or (Path("utkface") if unseen else None),
             features=features,
             faces=data == "faces",
+            part=allow_missing,
         )
         if chosen.kind == "cost":
             written = make.cost_table(chosen, place, profile, to, from_records)

@@ -57,6 +57,7 @@ class Place:
     name: str  # celeba, utkface or faces
     root: Path | None = None
     features: Path | None = None
+    part: bool = False  # some of the images are not there
 
     def layer(self, asked: Mapping[str, Any]) -> dict[str, Any]:
         """The data part of a specification; ``asked`` is that of the base and the column."""
@@ -64,6 +65,8 @@ class Place:
             found: dict[str, Any] = {"name": self.name}
             if self.root is not None:
                 found["root"] = str(self.root)
+            if self.part:
+                found["allow_missing"] = True
             return merge(dict(asked), found)
         source = lookup("source", self.name)
         kept = {k: v for k, v in asked.items() if k != "setting"}
@@ -84,6 +87,7 @@ def place_of(
     utkface: Path | None = None,
     features: Path | None = None,
     faces: bool = False,
+    part: bool = False,
 ) -> Place:
     """Where the data of an artefact is, or a sentence that says where to get it."""
     if artefact.data is None or faces:
@@ -96,7 +100,7 @@ def place_of(
             f"{artefact.name} needs {artefact.data}: give its folder with --{artefact.data} DIR. "
             f"{WHERE_FROM[artefact.data]}. --data faces runs the same rows on the drawn faces"
         )
-    return Place(artefact.data, root)
+    return Place(artefact.data, root, part=part)
 
 
 def cells(
@@ -129,4 +133,5 @@ def identity(spec: RunSpec) -> str:
     body = spec.as_dict()
     for key in _PLACES:
         body["data"].pop(key, None)
+    body["train"].pop("precision")  # what `auto` becomes depends on the processor
     return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
