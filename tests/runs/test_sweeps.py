@@ -15,7 +15,7 @@ import yaml
 
 from shasam.cli import app, main
 from shasam.errors import Stopped
-from shasam.pipeline import engines
+from shasam.pipeline import engines, warm
 from shasam.pipeline import sweep as sweeps
 from shasam.runs.directory import RunDirectory
 from shasam.runs.how import How
@@ -125,6 +125,7 @@ def test_two_sweeps_in_one_folder_share_the_runs(tmp_path, monkeypatch):
             command = [sys.executable, "-c", CHILD, str(run.path), name]
             return subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
 
+    monkeypatch.setattr(warm, "POSSIBLE", False)
     monkeypatch.setattr(engines, "start_training", start)
     specs = [resolve({"method": "ce", "seed": seed}, profile="smoke") for seed in range(6)]
     found: dict[str, list[sweeps.Outcome]] = {}
@@ -154,6 +155,7 @@ def test_a_run_that_is_being_trained_by_hand_is_waited_for(tmp_path, monkeypatch
     run = RunDirectory(tmp_path / spec.name)
     run.make()
     second = "started a second process"
+    monkeypatch.setattr(warm, "POSSIBLE", False)
     monkeypatch.setattr(engines, "start_training", lambda *args: pytest.fail(second))
     said: list[str] = []
 
@@ -165,3 +167,53 @@ def test_a_run_that_is_being_trained_by_hand_is_waited_for(tmp_path, monkeypatch
         outcomes = sweeps.sweep([spec], tmp_path, say=finish)
     assert [o.status for o in outcomes] == ["skipped"]
     assert said == ["other processes are at work on 1 of the runs; waiting"]
+
+
+SHORT = {"n": 80, "holdout_per_cell": 10, "size": 32}
+on_linux = pytest.mark.skipif(not warm.POSSIBLE, reason="runs are forked on Linux alone")
+
+
+@on_linux
+def test_a_forked_run_has_the_bits_of_one_that_was_started_anew(tmp_path, cache, monkeypatch):
+    spec = resolve({"method": "ce", "data": SHORT, "train": {"steps": 3}}, profile="smoke")
+    found = {}
+    for word, possible in (("one", True), ("two", False)):
+        monkeypatch.setattr(warm, "POSSIBLE", possible)
+        (outcome,) = sweeps.sweep([spec], tmp_path / word, How(threads=1), say=lambda text: None)
+        assert outcome.status == "done", outcome.message
+        found[word] = RunDirectory(outcome.path)
+    for name in ("model.safetensors", "predictions.parquet", "metrics.json", "output.txt"):
+        assert found["one"].file(name).read_bytes().replace(b"/one/", b"/two/") == (
+            found["two"].file(name).read_bytes()
+        )
+    commands = [run.provenance()["command"] for run in found.values()]
+    assert [word.replace("/one", "/two") for word in commands[0]] == commands[1]
+
+
+@on_linux
+def test_a_forked_run_that_fails_says_why_and_the_next_one_is_carried_out(tmp_path, cache):
+    data = {**SHORT, "name": "utkface", "root": str(tmp_path / "nothing")}
+    bad = resolve({"method": "ce", "data": data}, profile="smoke")
+    good = resolve({"method": "ce", "data": SHORT, "train": {"steps": 2}}, profile="smoke")
+    outcomes = sweeps.sweep([bad, good], tmp_path / "runs", say=lambda text: None)
+    assert [o.status for o in outcomes] == ["failed", "done"]
+    assert "nothing" in outcomes[0].message
+
+
+@on_linux
+def test_runs_are_seen_to_their_end_when_the_process_that_forked_them_is_killed(tmp_path):
+    class Patient(warm.WarmStarter):
+        def kill_server(self) -> None:
+            self._server.kill()
+            self._server.wait()
+
+    starter = Patient({})
+    try:
+        work = starter.start(["doctor"], tmp_path / "output.txt")
+        starter.kill_server()
+        assert work.poll() is None  # it is under way, and nobody's child here
+        assert work.wait() == -signal.SIGKILL  # how it ended cannot be known
+        assert (tmp_path / "output.txt").read_text()
+        assert starter.start(["doctor"], tmp_path / "other.txt").wait() == -signal.SIGKILL
+    finally:
+        starter.close()

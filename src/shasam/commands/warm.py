@@ -68,7 +68,10 @@ def _write(answers: int, body: dict[str, int]) -> None:
 
 def main() -> None:
     """Import, serve, and in each process that was forked run its command."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the runs: they save and end
+    # Ctrl-C and a SIGTERM to the whole group are for the runs: they save and end; this process
+    # reports their ends and goes when its input is closed
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
     answers = os.dup(1)
     os.dup2(2, 1)  # what a library prints is no answer
     for name in MODULES:
@@ -77,6 +80,7 @@ def main() -> None:
     if request is None:
         return
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     os.close(answers)
     with open(os.devnull, "rb") as nothing:
         os.dup2(nothing.fileno(), 0)

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 POSSIBLE = sys.platform == "linux"  # elsewhere, forking a process with such libraries is not safe
-_LOST = -signal.SIGKILL  # the code of a run whose end could not be observed
+_LOST = -signal.SIGKILL  # the code of a run whose end nobody saw
 
 
 class WarmStarter:
@@ -50,7 +50,7 @@ class WarmStarter:
         self._listen(0.0)
         if pid in self._codes:
             return self._codes[pid]
-        return None if self._alive and pid is not None else _LOST
+        return None if pid is not None and (self._alive or _runs(pid)) else _LOST
 
     def close(self) -> None:
         """End the server; runs under way go on."""
@@ -104,6 +104,15 @@ class WarmWork:
     def _signal(self, number: int) -> None:
         if self._pid is not None and self.poll() is None:
             os.kill(self._pid, number)
+
+
+def _runs(pid: int) -> bool:
+    """True where a process that is nobody's child here is under way."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return False
+    return text.rpartition(")")[2].split()[0] not in "XZ"
 
 
 @contextmanager
