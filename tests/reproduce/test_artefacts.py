@@ -74,11 +74,12 @@ def test_a_table_is_filled_from_records_and_a_cell_without_a_run_is_empty():
     full = filled.fill(one, runs, done, profile="cpu", data="utkface", refused=refused)
     assert full.done == 3
     text = written.as_markdown(full)
-    line = next(line for line in text.splitlines() if line.startswith("| FSCL+ |"))
-    assert line.split(" | ")[1:3] == ["91.5 ·", "0.6 ·"]
-    assert "90.1 · 81.0 ± 1.0 (-9.1)" in line
-    empty = next(line for line in text.splitlines() if line.startswith("| MFD |"))
-    assert not any(character.isdigit() for character in empty)
+    accuracy, odds = (line for line in text.splitlines() if line.startswith("| FSCL+ |"))
+    assert accuracy == "| FSCL+ | 91.5 · | 92.2 · | 90.1 · 81.0 ± 1.0 (-9.1) |"
+    assert odds == "| FSCL+ | 0.6 · | 1.0 · | 1.6 · 10.0 ± 0.0 (+8.4) |"
+    for empty in (line for line in text.splitlines() if line.startswith("| MFD |")):
+        assert not set(empty) - set("| MFD")
+    assert "3 of 108 runs, seeds 0 to 2; data: utkface" in text
     rows = list(csv.DictReader(written.as_csv(full).splitlines()))
     own = [r for r in rows if (r["row"], r["column"]) == ("FSCL+", "alpha 4")]
     assert [r["seeds"] for r in own] == ["3", "3"]
@@ -124,6 +125,35 @@ def test_figures_of_every_kind_are_drawn(name):
     assert sum("c0" in (mark.get("class") or "").split() for mark in marks.iter()) > 1
 
 
+def test_a_picture_without_words_is_not_written(tmp_path, monkeypatch, capsys):
+    pytest.importorskip("resvg_py")
+    figure = drawn.picture(60, 20, [drawn.text(2, 15, "words")], "a word")
+    drawn._draws_words.cache_clear()
+    monkeypatch.setattr(drawn, "FONTS_BY_NAME", "No Such Font")  # as where none is installed
+    try:
+        assert drawn.save(figure, tmp_path / "a.svg") == [tmp_path / "a.svg"]
+    finally:
+        drawn._draws_words.cache_clear()
+    assert "no PNG of a.svg: this system has no fonts" in capsys.readouterr().out
+
+
+def test_what_a_processor_makes_of_the_precision_does_not_make_another_run():
+    body = {"method": "ce", "data": {"name": "utkface", "root": "here"}}
+    one, two = (
+        resolve({**body, "train": {"precision": word}}, profile="short")
+        for word in ("32-true", "bf16-mixed")
+    )
+    assert one.key != two.key
+    assert identity(one) == identity(two)
+
+
+def test_a_part_of_the_images_is_asked_for_in_every_run():
+    one = artefact("table2").only(["resnet"], ["a/m"])
+    place = place_of(one, celeba=Path("here"), part=True)
+    runs, _ = cells(one, place, profile="short", seeds=1)
+    assert all(run.spec.data.allow_missing for run in runs)
+
+
 def run(words: list[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(words)
@@ -140,7 +170,7 @@ def test_an_artefact_of_ones_own_runs_once_and_is_not_run_again(tmp_path, capsys
     run([*words, *to, "--keep", str(tmp_path / "kept")])
     assert "0 of 1 runs are done" in capsys.readouterr().out
     first = (tmp_path / "to" / "own.md").read_text(encoding="utf-8")
-    assert "1 of 1 runs; data: faces" in first
+    assert "1 of 1 runs, seeds 0 to 0; data: faces" in first
     run([*words, *to])
     assert "1 of 1 runs are done" in capsys.readouterr().out
     run([*words, "--from-records", str(tmp_path / "kept"), "--to", str(tmp_path / "again")])

@@ -81,7 +81,8 @@ def sweep(
         try:
             while (waiting or running) and not stop.asked:
                 held = 0  # runs that another process is at
-                for spec in list(waiting):
+                # while all places are taken there is nothing to look for
+                for spec in list(waiting) if len(running) < engine.room else ():
                     run = RunDirectory(out / spec.name)
                     if run.done:
                         waiting.remove(spec)

@@ -24,6 +24,7 @@ _INKS = (
     "#c2255c",
     "#4b5563",
 )
+FONT = "system-ui,sans-serif"
 # looks that take the colour of their class c0 ... c7: class -> declarations with {c} for the colour
 _LOOKS = {
     "fill": "fill:{c}",
@@ -35,7 +36,7 @@ _LOOKS = {
 }
 # no custom properties: programs that draw SVG files outside a browser do not know them
 _STANDALONE = (
-    "svg{font:12px system-ui,sans-serif;fill:#1b1f24;background:#fff}"
+    f"svg{{font:12px {FONT};fill:#1b1f24;background:#fff}}"
     ".axis,.grid{stroke:#d5dae1;fill:none}.muted{fill:#5b6470}.whisker{stroke:#1b1f24;fill:none}"
     ".diagonal{stroke:#8a93a0;stroke-dasharray:3 3;fill:none}.hollow{fill:#fff}"
     ".small{font-size:11px}.b{font-weight:600}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -10,8 +11,10 @@ from markupsafe import Markup
 
 from shasam.files import write_atomic
 from shasam.metrics import catalogue
+from shasam.output.terminal import say
 from shasam.report.svg import (
     COLOURS,
+    FONT,
     element,
     line,
     marker,
@@ -25,6 +28,8 @@ from shasam.reproduce.filled import Filled
 
 PANEL, HEIGHT, GAP, LEFT, TOP = 260.0, 190.0, 56.0, 48.0, 58.0
 ACROSS = 4  # panels beside each other
+# resvg knows fonts by their names alone; some of these are on every desktop and most servers
+FONTS_BY_NAME = "DejaVu Sans,Liberation Sans,Noto Sans,Arial,Helvetica,Segoe UI,sans-serif"
 
 Scale = Callable[[float], float]
 
@@ -42,11 +47,24 @@ def save(figure: Markup, path: Path) -> list[Path]:
     write_atomic(path, svg)
     if find_spec("resvg_py") is None:
         return [path]
+    if not _draws_words():
+        say(f"no PNG of {path.name}: this system has no fonts; install one, such as DejaVu Sans")
+        return [path]
+    write_atomic(path.with_suffix(".png"), _png(svg, zoom=2))
+    return [path, path.with_suffix(".png")]
+
+
+def _png(svg: str, zoom: float = 1) -> bytes:
     import resvg_py
 
-    picture_bytes = bytes(resvg_py.svg_to_bytes(svg_string=svg, zoom=2))
-    write_atomic(path.with_suffix(".png"), picture_bytes)
-    return [path, path.with_suffix(".png")]
+    return bytes(resvg_py.svg_to_bytes(svg_string=svg.replace(FONT, FONTS_BY_NAME), zoom=zoom))
+
+
+@cache
+def _draws_words() -> bool:
+    """False where resvg finds no font: it then leaves all words out and says nothing."""
+    empty, word = (standalone(picture(20, 20, [text(2, 15, t)], "")) for t in ("", "a"))
+    return _png(empty) != _png(word)
 
 
 def _planes(filled: Filled) -> Markup:

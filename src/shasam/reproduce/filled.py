@@ -55,6 +55,7 @@ class Filled:
     data: str
     asked: int  # runs that it stands for
     done: int  # runs that are finished
+    seeds: int  # of each cell
     entries: Mapping[tuple[str, str, str], Entry]
     manifests: tuple[str, ...]
     views: Mapping[tuple[str, str], float]  # of stage 1, by row and column, mean over seeds
@@ -108,7 +109,16 @@ def fill(
                 entries[row, column, metric] = Entry(tuple(_values(own, metric)), theirs)
     manifests = sorted({run.manifest[:12] for run in found.values()})
     return Filled(
-        artefact, profile, data, len(cells), len(found), entries, tuple(manifests), views, refused
+        artefact,
+        profile,
+        data,
+        len(cells),
+        len(found),
+        len({cell.seed for cell in cells}),
+        entries,
+        tuple(manifests),
+        views,
+        refused,
     )
 
 

@@ -1,8 +1,9 @@
-"""Make an artefact: run what is missing, and write it after every run."""
+"""Make an artefact: run what is missing, and write it again and again as it fills."""
 
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,8 @@ from shasam.reproduce.artefact import Artefact
 from shasam.reproduce.cells import Cell, Place, cells
 from shasam.runs.how import How
 from shasam.runs.records import keep as keep_records
+
+WRITE_SECONDS = 10.0  # at least, between two versions of an artefact that fills
 
 
 @dataclass(frozen=True)
@@ -56,10 +59,7 @@ def table(
         return filled.from_folder(wanted, doing.out)
 
     def write() -> list[Path]:
-        found = done()
-        if sources.keep is not None and sources.records is None:
-            _keep([cell for cell in wanted if cell.identity in found], doing.out, sources.keep)
-        full = filled.fill(artefact, wanted, found, profile=profile, data=data, refused=refused)
+        full = filled.fill(artefact, wanted, done(), profile=profile, data=data, refused=refused)
         return _write(full, to)
 
     found = done()
@@ -70,13 +70,21 @@ def table(
             say(f"to do  {cell.row}, {cell.column}, seed {cell.seed}: {cell.spec.name}")
     elif missing and sources.records is None:
         _run(missing, doing, write)
+    if sources.keep is not None and sources.records is None:
+        found = done()
+        _keep([cell for cell in wanted if cell.identity in found], doing.out, sources.keep)
     return write()
 
 
 def _run(missing: Sequence[Cell], doing: Doing, write: Callable[[], object]) -> None:
+    written_at = -WRITE_SECONDS
+
     def tell(outcome: Outcome) -> None:
+        nonlocal written_at
         say(says(outcome))
-        write()
+        if time.monotonic() - written_at >= WRITE_SECONDS:
+            write()
+            written_at = time.monotonic()
 
     say(doing.how.line())
     outcomes = sweep(

@@ -15,22 +15,20 @@ _MARK = "†"  # a printed row that another place of the paper contradicts
 
 
 def as_markdown(filled: Filled) -> str:
-    """A table in which a cell reads ``paper · ours ± deviation (difference)``."""
+    """A table for each metric, in which a cell reads ``paper · ours ± deviation (difference)``."""
     a = filled.artefact
-    rows = [
-        [
-            markdown.inline(_name(filled, row)),
-            *(
-                _cell(filled.get(row, column, metric), filled, " ± ")
-                for column in a.columns
-                for metric in a.metrics
-            ),
-        ]
-        for row in a.rows()
-    ]
     lines = [f"## {markdown.inline(a.title)}", ""]
-    lines += markdown.table([markdown.inline(head) for head in _head(filled)], rows)
-    lines += ["", *(markdown.inline(note) for note in notes(filled)), ""]
+    for metric in a.metrics:
+        rows = [
+            [
+                markdown.inline(_name(filled, row)),
+                *(_cell(filled.get(row, column, metric), filled, " ± ") for column in a.columns),
+            ]
+            for row in a.rows()
+        ]
+        head = [catalogue.label_of(metric), *a.columns]
+        lines += [*markdown.table([markdown.inline(word) for word in head], rows), ""]
+    lines += [*(f"{markdown.inline(note)}\n" for note in notes(filled))]
     return "\n".join(lines)
 
 
@@ -75,7 +73,8 @@ def notes(filled: Filled) -> list[str]:
     """What a reader has to know about the table, a sentence each."""
     a, printed = filled.artefact, filled.artefact.printed
     out = [
-        f"{filled.done} of {filled.asked} runs; data: {filled.data}; profile {filled.profile}. "
+        f"{filled.done} of {filled.asked} runs, seeds 0 to {filled.seeds - 1}; data: "
+        f"{filled.data}; profile {filled.profile}. "
         f"Manifests: {' '.join(filled.manifests) or 'none yet'}."
     ]
     if printed is not None:
@@ -146,7 +145,7 @@ def _cell(entry: Entry, filled: Filled, plus_minus: str) -> str:
             ours += f"{plus_minus}{entry.deviation:.1f}"
         if entry.difference is not None:
             ours += f" ({entry.difference:+.1f})"
-    if filled.artefact.printed is None:
+    if filled.artefact.printed is None or not (printed or ours):
         return ours
     return f"{printed or '–'} · {ours}".rstrip()
 
