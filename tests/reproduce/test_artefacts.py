@@ -11,7 +11,7 @@ import pytest
 from shasam.cli import main
 from shasam.errors import DataError, SpecError
 from shasam.report.published import printed_table
-from shasam.reproduce import drawn, filled, objectives, speed, written
+from shasam.reproduce import differences, drawn, filled, objectives, speed, written
 from shasam.reproduce.artefact import NAMES, artefact
 from shasam.reproduce.cells import Place, cells, identity, place_of
 from shasam.spec import resolve
@@ -84,6 +84,53 @@ def test_a_table_is_filled_from_records_and_a_cell_without_a_run_is_empty():
     own = [r for r in rows if (r["row"], r["column"]) == ("FSCL+", "alpha 4")]
     assert [r["seeds"] for r in own] == ["3", "3"]
     assert r"90.1 $\cdot$ 81.0 $\pm$ 1.0 (-9.1)" in written.as_latex(full)
+
+
+def compared(columns: int, seeds: int, own: str) -> list[differences.Difference]:
+    """An artefact of two rows; CE's accuracy is 0.5, SHaSaM's grows by a point a seed or column."""
+    one = artefact("table2", profile="smoke").only(["resnet"], None)
+    one = one.only(None, list(one.columns)[:columns])
+    runs, refused = cells(one, Place("celeba"), profile="smoke", seeds=seeds)
+    numbers = {column: i for i, column in enumerate(one.columns)}
+    done = {}
+    for run in runs:
+        step = run.seed if own == "seed" else numbers[run.column]
+        value = 0.5 + (0.02 + 0.01 * step if run.row == "SHaSaM FLCMI" else 0.0)
+        test = {"accuracy": value, "eo_mean": 0.1}
+        if run.row != "FSCL+" and (run.row, run.seed) != ("CE", 0):  # one row and one seed missing
+            done[run.identity] = filled.Done(test, "abc" * 8, {"images_seen": 96})
+    full = filled.fill(one, runs, done, profile="smoke", data="celeba", refused=refused)
+    return list(differences.differences(full))
+
+
+def test_rows_are_compared_over_settings_or_seeds_whichever_there_are_more_of():
+    pair = ("SHaSaM FLCMI", "CE", "accuracy")
+    settings = {(d.row, d.other, d.metric): d for d in compared(8, 3, "column")}
+    assert ("SHaSaM FLCMI", "FSCL+", "accuracy") not in settings  # FSCL+ has no run
+    found = settings[pair]
+    assert (found.over, found.ours.support) == ("settings", 8)
+    assert found.ours.difference == pytest.approx(2 + 3.5)  # points; the mean of 0 ... 7
+    assert found.printed == pytest.approx(
+        sum(b - a for a, b in zip(PAPER_CE, PAPER_SHASAM, strict=True)) / 8
+    )
+    seeds = {(d.row, d.other, d.metric): d for d in compared(2, 4, "seed")}
+    found = seeds[pair]
+    assert (found.over, found.ours.support) == ("seeds", 3)  # CE lacks the first of four
+    assert found.ours.difference == pytest.approx(2 + 2)
+    # Student's interval of 1, 2, 3 (standard deviation 1)
+    assert found.ours.high - found.ours.difference == pytest.approx(4.303 / 3**0.5, abs=1e-3)
+
+
+# accuracies of Table 2
+PAPER_CE = (79.6, 79.8, 84.0, 84.5, 83.9, 83.8, 72.6, 79.5)
+PAPER_SHASAM = (81.3, 79.6, 84.7, 87.0, 85.8, 84.4, 71.8, 79.5)
+
+
+def test_a_comparison_of_a_row_that_is_not_there_is_an_error(tmp_path):
+    own = tmp_path / "own.yaml"
+    own.write_text(f"{OWN}compare: [[CE, Ce]]\n", encoding="utf-8")
+    with pytest.raises(SpecError, match="no row 'Ce'.*did you mean 'CE'"):
+        artefact(str(own))
 
 
 def test_where_the_data_lies_does_not_make_another_run():

@@ -22,7 +22,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from shasam.documents import parse_yaml, read_yaml
 from shasam.errors import SpecError
@@ -56,6 +56,7 @@ class Artefact(BaseModel):
     figure: Literal["plane", "bars", "lines"] = "plane"
     deviations: bool = False  # show those that the paper prints
     reach: str | None = None  # the row whose last accuracy the others are to reach
+    compare: tuple[tuple[str, str], ...] = ()  # pairs of rows: the first minus the second
 
     @property
     def printed(self) -> PrintedTable | None:
@@ -75,12 +76,22 @@ class Artefact(BaseModel):
         bodies = {name: body for part in self.parts.values() for name, body in part.items()}
         return str(bodies[row].get("paper", row))
 
+    @model_validator(mode="after")
+    def _compares_rows(self) -> Artefact:
+        for name in (name for pair in self.compare for name in pair):
+            if name not in self.rows():
+                raise ValueError(f"compare: no row {name!r}{did_you_mean(name, self.rows())}")
+        return self
+
     def only(self, parts: list[str] | None, columns: list[str] | None) -> Artefact:
         """The artefact with some of its parts and columns, in its own order."""
+        kept = _chosen(self.parts, parts, f"{self.name} has no rows")
+        rows = {row for part in kept.values() for row in part}
         return self.model_copy(
             update={
-                "parts": _chosen(self.parts, parts, f"{self.name} has no rows"),
+                "parts": kept,
                 "columns": _chosen(self.columns, columns, f"{self.name} has no setting"),
+                "compare": tuple(pair for pair in self.compare if rows.issuperset(pair)),
             }
         )
 

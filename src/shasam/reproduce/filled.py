@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,8 +29,12 @@ class Done:
 class Entry:
     """One number of an artefact, in per cent and points: ours over seeds, and the paper's."""
 
-    ours: tuple[float, ...]
+    by_seed: Mapping[int, float]
     printed: Printed | None
+
+    @property
+    def ours(self) -> tuple[float, ...]:
+        return tuple(self.by_seed.values())
 
     @property
     def mean(self) -> float | None:
@@ -98,15 +102,15 @@ def fill(
     entries, views = {}, {}
     for row in artefact.rows():
         for column in artefact.columns:
-            own = [run for (r, c, _), run in sorted(found.items()) if (r, c) == (row, column)]
-            seen = [float(run.provenance["images_seen"]) for run in own]
+            own = {s: run for (r, c, s), run in sorted(found.items()) if (r, c) == (row, column)}
+            seen = [float(run.provenance["images_seen"]) for run in own.values()]
             if seen:
                 views[row, column] = statistics.fmean(seen)
             for metric in artefact.metrics:
                 theirs = None
                 if printed is not None:
                     theirs = printed.get(artefact.printed_row(row), column, metric)
-                entries[row, column, metric] = Entry(tuple(_values(own, metric)), theirs)
+                entries[row, column, metric] = Entry(_values(own, metric), theirs)
     manifests = sorted({run.manifest[:12] for run in found.values()})
     return Filled(
         artefact,
@@ -122,9 +126,9 @@ def fill(
     )
 
 
-def _values(runs: Iterable[Done], metric: str) -> list[float]:
-    found = (run.test.get(metric) for run in runs)
-    return [100 * value for value in found if value is not None]
+def _values(runs: Mapping[int, Done], metric: str) -> dict[int, float]:
+    found = {seed: run.test.get(metric) for seed, run in runs.items()}
+    return {seed: 100 * value for seed, value in found.items() if value is not None}
 
 
 def _done(metrics: Mapping[str, Any], provenance: Mapping[str, Any]) -> Done:

@@ -9,6 +9,7 @@ from shasam.output import markdown
 from shasam.output.control import one_line
 from shasam.output.csv_text import Cell, csv_text
 from shasam.report.tables import tex
+from shasam.reproduce.differences import Difference, differences
 from shasam.reproduce.filled import Entry, Filled
 
 _MARK = "†"  # a printed row that another place of the paper contradicts
@@ -28,8 +29,36 @@ def as_markdown(filled: Filled) -> str:
         ]
         head = [catalogue.label_of(metric), *a.columns]
         lines += [*markdown.table([markdown.inline(word) for word in head], rows), ""]
+    lines += _compared(filled)
     lines += [*(f"{markdown.inline(note)}\n" for note in notes(filled))]
     return "\n".join(lines)
+
+
+def _compared(filled: Filled) -> list[str]:
+    """Row against row over all settings, with intervals; nothing where none was asked for."""
+    found: dict[tuple[str, str], list[Difference]] = {}
+    for one in differences(filled):
+        found.setdefault((one.row, one.other), []).append(one)
+    if not found:
+        return []
+    metrics = [catalogue.label_of(metric) for metric in filled.artefact.metrics]
+    rows = [
+        [
+            markdown.inline(f"{row} minus {other}"),
+            f"{of_metric[0].ours.support} {of_metric[0].over}",
+            *(_points(one) for one in of_metric),
+        ]
+        for (row, other), of_metric in found.items()
+    ]
+    return [*markdown.table(["paired differences", "over", *metrics], rows), ""]
+
+
+def _points(one: Difference) -> str:
+    """``-1.0 · -2.3 (-3.1 to -1.5)``: the paper's, ours and its 95 % interval."""
+    ours = f"{one.ours.difference:+.1f}"
+    if one.ours.support > 1:
+        ours += f" ({one.ours.low:+.1f} to {one.ours.high:+.1f})"
+    return ours if one.printed is None else f"{one.printed:+.1f} · {ours}"
 
 
 def as_latex(filled: Filled) -> str:
@@ -88,6 +117,13 @@ def notes(filled: Filled) -> list[str]:
         out.append(
             "Mean ± standard deviation over seeds, per cent and points; the paper prints no "
             "numbers for this."
+        )
+    if any(differences(filled)):
+        out.append(
+            "Paired differences: the first row minus the second, where both have runs"
+            + (", the paper's before ours" if printed is not None else "")
+            + ". Brackets are Student's 95 % interval over settings (each the mean of its seeds) "
+            "or over seeds (each the mean of its settings), whichever there are more of."
         )
     out += [f"{row} was not run: {reason.rstrip('.')}." for row, reason in filled.refused.items()]
     return [*out, *reached(filled)]
