@@ -33,6 +33,10 @@ TABLES = {
     "hidden strata": ("earns-its-keep", lambda: strata.table(EXPERIMENTS / "earns-its-keep")),
     "utkface": ("utkface", lambda: table.table(EXPERIMENTS / "utkface")),
     "utkface-tuned": ("utkface-tuned", lambda: table.table(EXPERIMENTS / "utkface-tuned")),
+    "tables-tuning": (
+        "tables-tuning",
+        lambda: table.table(EXPERIMENTS / "tables-tuning", "val"),
+    ),
     "faces parts": ("faces", lambda: parts.table(EXPERIMENTS / "faces")),
     "faces heads": ("faces", lambda: heads.table_of(EXPERIMENTS / "faces" / "heads.json")),
     "faces tuning": ("faces-tuning", lambda: tuned.table(EXPERIMENTS / "faces-tuning")),
