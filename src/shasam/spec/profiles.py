@@ -107,7 +107,7 @@ PROFILES: dict[str, dict[str, Any]] = {
         "data": {"size": 64, "views": {"crop_scale": [0.8, 1.0]}},
         "where": {
             **_SHORT_RUNS,
-            # its perceptrons of 6 x 1000 make this stage longer than the first; no less accurate
+            # with ten epochs its perceptrons of 6 x 1000 take half of the run; no less accurate
             # on validation (experiments/tables-tuning)
             "method=fdvae": merge(_SHORT_RUNS["method=fdvae"], {"train": {"classify": _BRIEF}}),
         },
