@@ -38,7 +38,7 @@ def test_every_row_and_column_of_the_package_is_a_specification(name, profile):
     runs, refused = cells(one, Place(one.data), profile=profile, seeds=1)
     assert not refused
     assert len(runs) == len(one.rows()) * len(one.columns)
-    assert len({run.identity for run in runs}) == len(runs)
+    assert len({(run.identity, one.head(run.row)) for run in runs}) == len(runs)
 
 
 @pytest.mark.parametrize("name", [name for name in TABLES if artefact(name).paper])
@@ -66,7 +66,9 @@ def test_a_table_is_filled_from_records_and_a_cell_without_a_run_is_empty():
     runs, refused = cells(one, Place("utkface"), profile="cpu", seeds=3)
     done = {
         identity(resolve(run.spec.as_dict())): filled.Done(
-            {"accuracy": 0.8 + run.seed / 100, "eo_mean": 0.1}, "abc" * 8, {"images_seen": 96_000}
+            {None: {"accuracy": 0.8 + run.seed / 100, "eo_mean": 0.1}, "other": {"accuracy": 0.1}},
+            "abc" * 8,
+            {"images_seen": 96_000},
         )
         for run in runs
         if (run.row, run.column) == ("FSCL+", "alpha 4")
@@ -79,7 +81,7 @@ def test_a_table_is_filled_from_records_and_a_cell_without_a_run_is_empty():
     assert odds == "| FSCL+ | 0.6 · | 1.0 · | 1.6 · 10.0 ± 0.0 (+8.4) |"
     for empty in (line for line in text.splitlines() if line.startswith("| MFD |")):
         assert not set(empty) - set("| MFD")
-    assert "3 of 108 runs, seeds 0 to 2; data: utkface" in text
+    assert f"3 of {len({run.identity for run in runs})} runs, seeds 0 to 2; data: utkface" in text
     rows = list(csv.DictReader(written.as_csv(full).splitlines()))
     own = [r for r in rows if (r["row"], r["column"]) == ("FSCL+", "alpha 4")]
     assert [r["seeds"] for r in own] == ["3", "3"]
@@ -96,7 +98,7 @@ def compared(columns: int, seeds: int, own: str) -> list[differences.Difference]
     for run in runs:
         step = run.seed if own == "seed" else numbers[run.column]
         value = 0.5 + (0.02 + 0.01 * step if run.row == "SHaSaM FLCMI" else 0.0)
-        test = {"accuracy": value, "eo_mean": 0.1}
+        test = {None: {"accuracy": value, "eo_mean": 0.1}}
         if run.row != "FSCL+" and (run.row, run.seed) != ("CE", 0):  # one row and one seed missing
             done[run.identity] = filled.Done(test, "abc" * 8, {"images_seen": 96})
     full = filled.fill(one, runs, done, profile="smoke", data="celeba", refused=refused)
@@ -133,6 +135,20 @@ def test_a_comparison_of_a_row_that_is_not_there_is_an_error(tmp_path):
         artefact(str(own))
 
 
+def test_a_row_shows_the_predictions_that_it_names():
+    one = artefact("utkface", profile="cpu")
+    runs, refused = cells(one, Place("utkface"), profile="cpu", seeds=1)
+    row = "FSCL+, balanced second stage"
+    assert one.head(row) == "encoder-balanced" and one.head("FSCL+") is None
+    own, other = ({r.identity for r in runs if r.row == name} for name in (row, "FSCL+"))
+    assert own == other  # the same runs
+    tests = {None: {"accuracy": 0.8}, "encoder-balanced": {"accuracy": 0.9}}
+    done = {i: filled.Done(tests, "abc" * 8, {"images_seen": 1}) for i in own}
+    full = filled.fill(one, runs, done, profile="cpu", data="utkface", refused=refused)
+    assert full.get("FSCL+", "alpha 4", "accuracy").mean == pytest.approx(80)
+    assert full.get(row, "alpha 4", "accuracy").mean == pytest.approx(90)
+
+
 def test_where_the_data_lies_does_not_make_another_run():
     body = {"method": "ce", "data": {"name": "utkface", "alpha": 4}}
     here = resolve({**body, "data": {**body["data"], "root": "here"}}, profile="cpu")
@@ -161,7 +177,9 @@ def test_figures_of_every_kind_are_drawn(name):
     runs, refused = cells(one, Place(one.data), profile="cpu", seeds=2)
     done = {
         run.identity: filled.Done(
-            {"accuracy": 0.7 + i % 7 / 100, "eo_mean": i % 11 / 100}, "0" * 64, {"images_seen": i}
+            {None: {"accuracy": 0.7 + i % 7 / 100, "eo_mean": i % 11 / 100}},
+            "0" * 64,
+            {"images_seen": i},
         )
         for i, run in enumerate(runs)
     }

@@ -11,6 +11,8 @@ you have changed is read from its path.
     columns: {a/m: {data: {setting: a/m}}}
     parts: {resnet: {CE: {method: ce}}}
 
+Beside its specification, a row may name the printed row that it stands beside (``paper``), and
+which predictions of its runs it shows (``head``, such as ``encoder-balanced``).
 ``like`` starts from another artefact. ``where`` holds entries that replace others for one profile
 or for the drawn faces (``profile=paper``, ``data=faces``).
 """
@@ -66,15 +68,20 @@ class Artefact(BaseModel):
     def rows(self) -> dict[str, dict[str, Any]]:
         """Name of a row -> its specification."""
         return {
-            name: {k: v for k, v in body.items() if k != "paper"}
-            for part in self.parts.values()
-            for name, body in part.items()
+            name: {k: v for k, v in body.items() if k not in _OF_A_ROW}
+            for name, body in self._bodies().items()
         }
 
     def printed_row(self, row: str) -> str:
         """The name that the paper's table has for a row."""
-        bodies = {name: body for part in self.parts.values() for name, body in part.items()}
-        return str(bodies[row].get("paper", row))
+        return str(self._bodies()[row].get("paper", row))
+
+    def head(self, row: str) -> str | None:
+        """Which of a run's predictions a row shows; None: those of the run itself."""
+        return self._bodies()[row].get("head")
+
+    def _bodies(self) -> dict[str, dict[str, Any]]:
+        return {name: body for part in self.parts.values() for name, body in part.items()}
 
     @model_validator(mode="after")
     def _compares_rows(self) -> Artefact:
@@ -151,6 +158,7 @@ def _faces(body: Mapping[str, Any]) -> dict[str, Any]:
     return {"title": title, "columns": found, "base": base, "paper": None}
 
 
+_OF_A_ROW = ("paper", "head")  # what a row says beside its specification
 _SET = "setting"
 _OWN = (_SET, "sensitive", "target")  # names of attributes that only the real data has
 

@@ -20,7 +20,8 @@ from shasam.spec import stored_spec
 class Done:
     """What a finished run says: the metrics of its test split, and where they come from."""
 
-    test: Mapping[str, float | None]  # fractions; None where a metric is undefined
+    # head (None: the predictions of the run) -> metric -> fraction, None where it is undefined
+    test: Mapping[str | None, Mapping[str, float | None]]
     manifest: str
     provenance: Mapping[str, Any]
 
@@ -110,14 +111,14 @@ def fill(
                 theirs = None
                 if printed is not None:
                     theirs = printed.get(artefact.printed_row(row), column, metric)
-                entries[row, column, metric] = Entry(_values(own, metric), theirs)
+                entries[row, column, metric] = Entry(_values(own, artefact.head(row), metric), theirs)
     manifests = sorted({run.manifest[:12] for run in found.values()})
     return Filled(
         artefact,
         profile,
         data,
-        len(cells),
-        len(found),
+        len({cell.identity for cell in cells}),  # rows can share runs
+        len({cell.identity for cell in cells} & done.keys()),
         len({cell.seed for cell in cells}),
         entries,
         tuple(manifests),
@@ -126,11 +127,15 @@ def fill(
     )
 
 
-def _values(runs: Mapping[int, Done], metric: str) -> dict[int, float]:
-    found = {seed: run.test.get(metric) for seed, run in runs.items()}
+def _values(runs: Mapping[int, Done], head: str | None, metric: str) -> dict[int, float]:
+    found = {seed: run.test.get(head, {}).get(metric) for seed, run in runs.items()}
     return {seed: 100 * value for seed, value in found.items() if value is not None}
 
 
 def _done(metrics: Mapping[str, Any], provenance: Mapping[str, Any]) -> Done:
-    test = {name: body["value"] for name, body in metrics["test"].items()}
+    test = {
+        kind.partition(".")[2] or None: {name: one["value"] for name, one in body.items()}
+        for kind, body in metrics.items()
+        if kind.partition(".")[0] == "test"
+    }
     return Done(test, str(provenance["manifest_sha256"]), provenance)

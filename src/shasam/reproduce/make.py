@@ -63,8 +63,9 @@ def table(
         return _write(full, to)
 
     found = done()
-    missing = [cell for cell in wanted if cell.identity not in found]
-    say(f"{artefact.title}: {len(wanted) - len(missing)} of {len(wanted)} runs are done")
+    runs = {cell.identity: cell for cell in wanted}  # rows can share them
+    missing = [cell for identity, cell in runs.items() if identity not in found]
+    say(f"{artefact.title}: {len(runs) - len(missing)} of {len(runs)} runs are done")
     if doing.dry:
         for cell in missing:
             say(f"to do  {cell.row}, {cell.column}, seed {cell.seed}: {cell.spec.name}")
