@@ -32,10 +32,8 @@ HUB = "needs a model of the hub"
 RAY = "needs Ray; make test-ray runs such commands"
 # command lines that are only parsed, and why
 ONLY_PARSED = {
-    "shasam compare --methods all --data faces --jobs 2": "an hour; other examples compare",
     "shasam sweep experiments/earns-its-keep/grid.yaml --out runs/earns-its-keep": "an hour",
     "shasam records keep runs/earns-its-keep experiments/earns-its-keep": "needs that hour's runs",
-    "shasam records keep runs experiments/faces": "needs the runs of the hour above it",
     "shasam reproduce utkface --utkface DIR --seeds 5 --jobs 2": REPRODUCED,
     "shasam reproduce table2 --celeba DIR --settings a/m,a/y --rows resnet --seeds 3": REPRODUCED,
     "shasam reproduce table2 --data faces --profile quick": REPRODUCED,

@@ -14,6 +14,7 @@ import select
 import signal
 import sys
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +77,8 @@ def main() -> None:
     os.dup2(2, 1)  # what a library prints is no answer
     for name in MODULES:
         import_module(name)
+    if find_spec("pandas") is not None:  # pyarrow imports it where it is installed
+        import_module("pandas")
     request = serve(answers)
     if request is None:
         return
