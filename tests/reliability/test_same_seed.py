@@ -23,7 +23,8 @@ from shasam.cli import app
 for number in range(int(sys.argv[2])):
     app(["train", "shasam", "--profile", "smoke", "--device", "cpu", "--quiet", "--no-report",
           "--set", "data.n=80", "--set", "data.holdout_per_cell=10", "--steps", "6",
-          "--set", "options.mining.start=0.2", "--out", str(Path(sys.argv[1]) / str(number))],
+          "--set", "options.mining.start=0.2", "--set", "options.mining.negatives=flqmi",
+          "--out", str(Path(sys.argv[1]) / str(number))],
         result_action="return_value")
 """
 

@@ -99,6 +99,8 @@ class MinedPlan(BatchPlan):
 
         For the record alone: the pools are drawn by a key of their own and no cursor moves.
         """
+        if isinstance(self.miner, RandomMiner):  # nothing is mined
+            return []
         if step not in {round(share * self.total_steps) - 1 for share in (0.25, 0.5, 0.75, 1.0)}:
             return []
         made = []

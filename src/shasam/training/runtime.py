@@ -40,6 +40,7 @@ class Runtime:
     checkpoint_seconds: float = 20.0  # what a kill may cost; the end of a stage is saved anyway
     tensorboard: bool = False
     thumbnails: bool = True  # small pictures of mined images in mining.json and on the page
+    notes: bool = True  # of what is mined, at four places of a stage; off where steps are timed
 
 
 def make_fabric(train: TrainSpec, runtime: Runtime) -> Fabric:

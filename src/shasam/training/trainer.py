@@ -163,7 +163,7 @@ class Trainer:
         drawn = run.plan.draw(step // run.plan.steps_per_epoch, step, self.batches.embed)
         if stage.sampling == "mined":
             self.state.mine_seconds += time.perf_counter() - started
-        for note in run.plan.notes(step, self.batches.embed):
+        for note in run.plan.notes(step, self.batches.embed) if self.runtime.notes else ():
             self.log.write("mining", **note)
         batch = self.batches.make(run, drawn, step)
         # keyed again: how many numbers mining has drawn must not matter to the step
