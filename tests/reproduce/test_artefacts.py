@@ -131,7 +131,7 @@ PAPER_SHASAM = (81.3, 79.6, 84.7, 87.0, 85.8, 84.4, 71.8, 79.5)
 def test_a_comparison_of_a_row_that_is_not_there_is_an_error(tmp_path):
     own = tmp_path / "own.yaml"
     own.write_text(f"{OWN}compare: [[CE, Ce]]\n", encoding="utf-8")
-    with pytest.raises(SpecError, match="no row 'Ce'.*did you mean 'CE'"):
+    with pytest.raises(SpecError, match=r"no row 'Ce'.*did you mean 'CE'"):
         artefact(str(own))
 
 

@@ -29,9 +29,7 @@ done = cache(filled.from_records)
 
 def runs_of(name: str) -> tuple[list[Cell], dict[str, str]]:
     one = artefact(name, profile="short")
-    place = place_of(
-        one, celeba=Path("celeba"), utkface=Path("utkface"), part=one.data == "celeba"
-    )
+    place = place_of(one, celeba=Path("celeba"), utkface=Path("utkface"), part=one.data == "celeba")
     return cells(one, place, profile="short", seeds=SEEDS.get(name, 3))
 
 

@@ -56,7 +56,8 @@ class LocalEngine:
     def __init__(self, how: How, thumbnails: bool, stack: ExitStack) -> None:
         self.room = how.jobs or 1
         self._variables, self._device, self._thumbnails = how.variables(), how.device, thumbnails
-        self._stack, self._starter = stack, None
+        self._stack = stack
+        self._starter: warm.WarmStarter | None = None
 
     def start(self, spec: RunSpec, run: RunDirectory) -> Work:
         ask_for(spec, run)

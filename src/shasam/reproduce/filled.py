@@ -111,7 +111,9 @@ def fill(
                 theirs = None
                 if printed is not None:
                     theirs = printed.get(artefact.printed_row(row), column, metric)
-                entries[row, column, metric] = Entry(_values(own, artefact.head(row), metric), theirs)
+                entries[row, column, metric] = Entry(
+                    _values(own, artefact.head(row), metric), theirs
+                )
     manifests = sorted({run.manifest[:12] for run in found.values()})
     return Filled(
         artefact,
