@@ -59,6 +59,9 @@ def test_the_published_numbers_are_those_of_the_paper():
     assert parity is not None
     assert parity.value == pytest.approx(7.01)  # printed as 0.701 e-1
     assert table2.get("CE", "a/m", "demographic_parity") is None
+    cells = fairvit.get("FairViT", "a/m", "cell_balanced_accuracy")  # its BA is over cells
+    assert cells is not None
+    assert cells.value == 79.96
 
 
 def test_a_table_is_filled_from_records_and_a_cell_without_a_run_is_empty():
