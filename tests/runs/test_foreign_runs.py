@@ -22,6 +22,7 @@ from shasam.commands.train import train
 from shasam.data.manifest import SCHEMA, Manifest
 from shasam.documents import parse_yaml
 from shasam.errors import DataError, MemoryLimitError, ShasamError
+from shasam.pipeline import warm
 from shasam.pipeline.load import load
 from shasam.pipeline.sweep import sweep
 from shasam.runs.directory import RunDirectory
@@ -91,10 +92,15 @@ def test_checkpoints_that_are_a_link_are_neither_read_nor_written(run, tmp_path)
     assert {p.name: p.read_bytes() for p in outside.iterdir()} == before
 
 
-def test_a_sweep_writes_its_own_files_and_not_where_links_lead(run, tmp_path, monkeypatch) -> None:
+@pytest.mark.parametrize("forked", [True, False])
+def test_a_sweep_writes_its_own_files_and_not_where_links_lead(
+    run, tmp_path, monkeypatch, forked
+) -> None:
     (run / "DONE").unlink()
     canaries = [linked(run, n, tmp_path / f"canary-{n}") for n in ("asked.yaml", "output.txt")]
-    monkeypatch.setattr(sys, "executable", shutil.which("true"))  # the run itself is not the point
+    if not forked or not warm.POSSIBLE:
+        monkeypatch.setattr(warm, "POSSIBLE", False)
+        monkeypatch.setattr(sys, "executable", shutil.which("true"))  # the run is not the point
     (outcome,) = sweep([RunDirectory(run).spec()], run.parent, How(device="cpu"))
     assert outcome.path == run and outcome.status == "done"
     assert [c.read_text() for c in canaries] == ["mine\n"] * 2

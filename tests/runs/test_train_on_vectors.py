@@ -26,7 +26,10 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, RunDirecto
     labels = write_labels(folder / "labels.csv", T, S)
     data = {"features": folder / "x.npy", "csv": labels, "target": "smiles", "sensitive": "group"}
     data["views"] = ViewsSpec(noise=0.1).model_dump()
-    run = train("shasam", data=data, profile="smoke", out=folder / "runs", quiet=True)
+    mined = {"options.mining.negatives": "flqmi"}
+    run = train(
+        "shasam", data=data, profile="smoke", overrides=mined, out=folder / "runs", quiet=True
+    )
     return folder, run
 
 
