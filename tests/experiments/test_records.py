@@ -18,6 +18,7 @@ from shasam.runs.records import by_label, keep, read_records, unpack
 
 ROOT = Path(__file__).parents[2]
 EXPERIMENTS = ROOT / "experiments"
+ALIVE = EXPERIMENTS / "alive"
 RESULTS = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
 # name of a table -> the page it is printed in (None: docs/results.md), and how it is made
 TABLES = {
@@ -33,6 +34,11 @@ TABLES = {
     "hidden strata": ("earns-its-keep", lambda: strata.table(EXPERIMENTS / "earns-its-keep")),
     "utkface": ("utkface", lambda: table.table(EXPERIMENTS / "utkface")),
     "utkface-tuned": ("utkface-tuned", lambda: table.table(EXPERIMENTS / "utkface-tuned")),
+    **{
+        f"alive, {on}": ("alive", lambda on=on: paired.table(ALIVE, on, [f"{on}, off"]))
+        for on in ("CelebA a by m, fdvae", "CelebA a by m, fairvit", "UTKFace, fairvit")
+    },
+    "alive": ("alive", lambda: table.table(ALIVE)),
     "tables-tuning": (
         "tables-tuning",
         lambda: table.table(EXPERIMENTS / "tables-tuning", "val"),
