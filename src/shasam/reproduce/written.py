@@ -45,12 +45,17 @@ def _compared(filled: Filled) -> list[str]:
     rows = [
         [
             markdown.inline(f"{row} minus {other}"),
-            f"{of_metric[0].ours.support} {of_metric[0].over}",
+            _many(of_metric[0]),
             *(_points(one) for one in of_metric),
         ]
         for (row, other), of_metric in found.items()
     ]
     return [*markdown.table(["paired differences", "over", *metrics], rows), ""]
+
+
+def _many(one: Difference) -> str:
+    count = one.ours.support
+    return f"{count} {one.over if count > 1 else one.over.removesuffix('s')}"
 
 
 def _points(one: Difference) -> str:
