@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import xml.etree.ElementTree as ElementTree
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,9 +12,10 @@ import pytest
 from shasam.cli import main
 from shasam.errors import DataError, SpecError
 from shasam.report.published import printed_table
-from shasam.reproduce import differences, drawn, filled, objectives, speed, written
+from shasam.reproduce import differences, drawn, filled, make, objectives, speed, written
 from shasam.reproduce.artefact import NAMES, artefact
 from shasam.reproduce.cells import Place, cells, identity, place_of
+from shasam.runs.records import read_records
 from shasam.spec import resolve
 
 pytestmark = pytest.mark.needs_torch
@@ -244,6 +246,29 @@ def test_an_artefact_of_ones_own_runs_once_and_is_not_run_again(tmp_path, capsys
     run([*words, "--from-records", str(tmp_path / "kept"), "--to", str(tmp_path / "again")])
     again = {path.name: path.read_bytes() for path in (tmp_path / "again").iterdir()}
     assert again == {path.name: path.read_bytes() for path in (tmp_path / "to").iterdir()}
+
+
+def test_what_is_done_is_written_and_kept_where_another_run_fails(tmp_path, monkeypatch):
+    monkeypatch.setenv("SHASAM_CACHE", str(tmp_path / "cache"))
+    own = tmp_path / "own.yaml"
+    own.write_text(
+        OWN.replace("{CE: {method: ce}}", "{CE: {method: ce}, FSCL+: {method: fscl+}}"),
+        encoding="utf-8",
+    )
+    words = ["reproduce", str(own), "--data", "faces", "--profile", "smoke", "--seeds", "1"]
+    words += ["--out", str(tmp_path / "runs"), "--keep", str(tmp_path / "kept")]
+    carried_out = make.sweep
+
+    def first_alone(specs, out, how, **more):
+        (done,) = carried_out(specs[:1], out, how)  # nothing is told: no table on the way
+        return [done, replace(done, spec=specs[1], status="failed")]
+
+    monkeypatch.setattr(make, "sweep", first_alone)
+    with pytest.raises(SystemExit) as ended:
+        main([*words, "--to", str(tmp_path / "to")])
+    assert ended.value.code == 2
+    assert "1 of 2 runs" in (tmp_path / "to" / "own.md").read_text(encoding="utf-8")
+    assert [record.label for record in read_records(tmp_path / "kept")] == ["CE faces"]
 
 
 def test_table_1_shows_what_the_printed_objectives_cannot_tell_apart():

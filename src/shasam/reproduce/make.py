@@ -66,15 +66,18 @@ def table(
     runs = {cell.identity: cell for cell in wanted}  # rows can share them
     missing = [cell for identity, cell in runs.items() if identity not in found]
     say(f"{artefact.title}: {len(runs) - len(missing)} of {len(runs)} runs are done")
-    if doing.dry:
-        for cell in missing:
-            say(f"to do  {cell.row}, {cell.column}, seed {cell.seed}: {cell.spec.name}")
-    elif missing and sources.records is None:
-        _run(missing, doing, write)
-    if sources.keep is not None and sources.records is None:
-        found = done()
-        _keep([cell for cell in wanted if cell.identity in found], doing.out, sources.keep)
-    return write()
+    try:
+        if doing.dry:
+            for cell in missing:
+                say(f"to do  {cell.row}, {cell.column}, seed {cell.seed}: {cell.spec.name}")
+        elif missing and sources.records is None:
+            _run(missing, doing, write)
+    finally:  # also of what was done before a run failed or Ctrl-C
+        if sources.keep is not None and sources.records is None:
+            found = done()
+            _keep([cell for cell in wanted if cell.identity in found], doing.out, sources.keep)
+        paths = write()
+    return paths
 
 
 def _run(missing: Sequence[Cell], doing: Doing, write: Callable[[], object]) -> None:
