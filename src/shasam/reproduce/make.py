@@ -18,6 +18,7 @@ from shasam.reproduce import cost, drawn, filled, objectives, written
 from shasam.reproduce.artefact import Artefact
 from shasam.reproduce.cells import Cell, Place, cells
 from shasam.runs.how import How
+from shasam.runs.records import holds_records
 from shasam.runs.records import keep as keep_records
 
 WRITE_SECONDS = 10.0  # at least, between two versions of an artefact that fills
@@ -34,7 +35,7 @@ class Doing:
 
 @dataclass(frozen=True)
 class Sources:
-    """Records to fill the artefact from, and where to keep those of finished runs."""
+    """Records to fill the artefact from, and an experiment to add those of finished runs to."""
 
     records: Path | None = None
     keep: Path | None = None
@@ -53,10 +54,16 @@ def table(
     wanted, refused = cells(artefact, place, profile=profile, seeds=seeds)
     data = place.name if place.features is None else f"embeddings of {place.name}"
 
+    def here() -> dict[str, filled.Done]:
+        return filled.from_folder(wanted, doing.out)
+
     def done() -> dict[str, filled.Done]:
         if sources.records is not None:
             return filled.from_records(sources.records)
-        return filled.from_folder(wanted, doing.out)
+        return {**kept, **here()}
+
+    # runs that another machine has done and kept are not done again
+    kept = filled.from_records(sources.keep) if holds_records(sources.keep) else {}
 
     def write() -> list[Path]:
         full = filled.fill(artefact, wanted, done(), profile=profile, data=data, refused=refused)
@@ -74,7 +81,7 @@ def table(
             _run(missing, doing, write)
     finally:  # also of what was done before a run failed or Ctrl-C
         if sources.keep is not None and sources.records is None:
-            found = done()
+            found = here()
             _keep([cell for cell in wanted if cell.identity in found], doing.out, sources.keep)
         paths = write()
     return paths

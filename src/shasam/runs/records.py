@@ -73,6 +73,11 @@ class Record:
         return [json.loads(line) for line in self.texts["log"].splitlines()]
 
 
+def holds_records(experiment: Path | None) -> bool:
+    """Whether runs have been kept there."""
+    return experiment is not None and (experiment / RECORDS).is_file()
+
+
 def read_records(experiment: str | Path) -> list[Record]:
     """The runs of an experiment, by label and seed."""
     return [
@@ -104,7 +109,7 @@ def keep(runs: Sequence[Path], experiment: str | Path, labels: Mapping[str, str]
         return 0
     new = pa.array([row["run"] for row in rows])
     records, predictions = pa.Table.from_pylist(rows, schema=_SCHEMA), _concat(tables)
-    if (experiment / RECORDS).is_file():
+    if holds_records(experiment):
         old = _read(experiment, RECORDS)
         records = pa.concat_tables([_without(old, new), records])
         predictions = _concat([_without(_read(experiment, PREDICTIONS), new), predictions])
