@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Literal
 
 import torch.nn.functional as F
 from pydantic import Field
@@ -22,14 +23,23 @@ from shasam.registry import register
 from shasam.types import Batch, Losses
 
 
-class QueryMethod(CE):
-    """A ViT with a linear classifier, trained on cell-balanced batches; it reads the query q."""
+class QueryConfig(CEConfig):
+    """Batches of both methods."""
 
+    # the only public code draws every cell equally often
+    sampling: Literal["balanced", "natural"] = "balanced"
+
+
+class QueryMethod(CE):
+    """A ViT with a linear classifier that reads the class token's query q."""
+
+    Config = QueryConfig
+    config: QueryConfig
     row_wise = False
     needs_encoder = "vit"
     needs_images = True
 
-    def __init__(self, config: CEConfig, encoder: Encoder, classes: int, groups: int) -> None:
+    def __init__(self, config: QueryConfig, encoder: Encoder, classes: int, groups: int) -> None:
         super().__init__(config, encoder, classes, groups)
         if "query" not in encoder.taps:
             raise SpecError(
@@ -38,7 +48,7 @@ class QueryMethod(CE):
             )
 
     def stages(self) -> tuple[Stage, ...]:
-        return (Stage("learn", ("main",), sampling="balanced"),)
+        return (Stage("learn", ("main",), sampling=self.config.sampling),)
 
     def _pass(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Cross-entropy of the target, and q (B, D)."""
@@ -56,7 +66,7 @@ class TADeT(QueryMethod):
     summary = "adversary and alignment of group means on the class token's last query (ViT)"
     reference = "Sudhakar et al., 2023 (TADeT, arXiv 2302.04358)"
 
-    class Config(CEConfig):
+    class Config(QueryConfig):
         strength: float = Field(1.0, ge=0, json_schema_extra={"weight": "ce"})
         alignment: float = Field(1.0, ge=0, json_schema_extra={"weight": "ce"})
         slope: float = Field(10.0, gt=0)  # of the ramp
@@ -84,7 +94,7 @@ class TADeTMMD(QueryMethod):
     summary = "MMD between the groups' queries within each class instead of an adversary (ViT)"
     reference = "Sudhakar et al., 2023; MMD variant as in Tian et al., ECCV 2024"
 
-    class Config(CEConfig):
+    class Config(QueryConfig):
         strength: float = Field(1.0, ge=0, json_schema_extra={"weight": "ce"})
         sigma: float = Field(1.0, gt=0)  # of the kernel, times the mean squared distance
 
