@@ -13,10 +13,12 @@ from shasam.cli import main
 from shasam.errors import DataError, SpecError
 from shasam.report.published import printed_table
 from shasam.reproduce import differences, drawn, filled, make, objectives, speed, written
-from shasam.reproduce.artefact import NAMES, artefact
+from shasam.reproduce.artefact import NAMES, Artefact, artefact
 from shasam.reproduce.cells import Place, cells, identity, place_of
+from shasam.reproduce.recorded import MadeWith, made_with
 from shasam.runs.records import read_records
 from shasam.spec import resolve
+from shasam.spec.profiles import PROFILES
 
 pytestmark = pytest.mark.needs_torch
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
@@ -243,9 +245,37 @@ def test_an_artefact_of_ones_own_runs_once_and_is_not_run_again(tmp_path, capsys
     assert "1 of 1 runs, seeds 0 to 0; data: faces" in first
     run([*words, *to])
     assert "1 of 1 runs are done" in capsys.readouterr().out
-    run([*words, "--from-records", str(tmp_path / "kept"), "--to", str(tmp_path / "again")])
-    again = {path.name: path.read_bytes() for path in (tmp_path / "again").iterdir()}
-    assert again == {path.name: path.read_bytes() for path in (tmp_path / "to").iterdir()}
+    # neither profile nor seeds have to be said again
+    again = ["--from-records", str(tmp_path / "kept"), "--to", str(tmp_path / "again")]
+    run([*words[:4], *again])
+    assert files(tmp_path / "again") == files(tmp_path / "to")
+    # another machine, which has the records and not the runs
+    capsys.readouterr()
+    other = ["--out", str(tmp_path / "other"), "--to", str(tmp_path / "there")]
+    run([*words[:-2], *other, "--keep", str(tmp_path / "kept")])
+    assert "1 of 1 runs are done" in capsys.readouterr().out
+    assert not (tmp_path / "other").exists()
+    assert files(tmp_path / "there") == files(tmp_path / "to")
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_what_records_were_made_with_is_found_out():
+    def lies_in(one: Artefact, part: bool) -> Place:
+        return place_of(one, celeba=Path("celeba"), part=part)
+
+    def made(name: str, profiles: list[str]) -> MadeWith:
+        def declared(profile: str) -> Artefact:
+            return artefact(name, profile=profile)
+
+        records = EXPERIMENTS / "tables-celeba"
+        return made_with(records, declared, lies_in, profiles, [False, True])
+
+    assert made("budget", list(PROFILES)) == MadeWith("short", part=True, seeds=3)
+    with pytest.raises(DataError, match="no record of .* is a run of budget"):
+        made("budget", ["cpu"])
 
 
 def test_what_is_done_is_written_and_kept_where_another_run_fails(tmp_path, monkeypatch):

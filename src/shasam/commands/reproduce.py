@@ -11,6 +11,7 @@ from shasam.commands.flags import HowFlags
 from shasam.runs.how import LOCALLY
 
 Comma = Annotated[str | None, Parameter(negative=())]
+PROFILE, SEEDS = "cpu", 3  # where nothing else is said
 
 
 def reproduce(
@@ -24,8 +25,8 @@ def reproduce(
     data: Literal["real", "faces"] = "real",
     rows: Comma = None,
     settings: Comma = None,
-    seeds: int = 3,
-    profile: Literal["paper", "cpu", "quick", "short", "smoke"] = "cpu",
+    seeds: int | None = None,
+    profile: Literal["paper", "cpu", "quick", "short", "smoke"] | None = None,
     out: Path = Path("runs/reproduce"),
     to: Path = Path("reproduced"),
     from_records: Path | None = None,
@@ -52,7 +53,7 @@ def reproduce(
         Embeddings of the images that `shasam embed` wrote, instead of the images; rows that need
         images stay empty.
     allow_missing
-        The folder of images has only some of them.
+        The folder of images has only some of them. From records, it need not be said.
     data
         real for the paper's data, faces for the drawn faces of the package.
     rows
@@ -60,10 +61,11 @@ def reproduce(
     settings
         Columns with commas between them, such as a/m,a/y; all by default.
     seeds
-        Each cell is run with the seeds 0, 1, ...; splits that are drawn follow the seed.
+        Each cell is run with the seeds 0, 1, ...; splits that are drawn follow the seed. 3 by
+        default, or as many as the records have.
     profile
-        Starting point of every run: paper for its settings, cpu for minutes a run, short for less
-        than one.
+        Starting point of every run: paper for its settings, cpu (the default) for minutes a run,
+        short for less than one. From records, that of the records.
     out
         Folder in which run directories are made.
     to
@@ -71,7 +73,8 @@ def reproduce(
     from_records
         Fill the artefact from the records of an experiment, without training.
     keep
-        Add the records of finished runs to this experiment.
+        Add the records of finished runs to this experiment; runs that it holds already, perhaps of
+        another machine, are not done again.
     dry
         Write the artefact from what is done already and list what is missing; run nothing.
     show
@@ -79,19 +82,36 @@ def reproduce(
     """
     from shasam.output.terminal import emit, say
     from shasam.reproduce import make
+    from shasam.reproduce.artefact import Artefact, declaration
     from shasam.reproduce.artefact import artefact as declared
-    from shasam.reproduce.artefact import declaration
-    from shasam.reproduce.cells import place_of
+    from shasam.reproduce.cells import Place, place_of
     from shasam.reproduce.listing import show_list
+    from shasam.reproduce.recorded import MadeWith, made_with
+    from shasam.spec.profiles import PROFILES
 
     if artefact is None:
-        show_list(profile)
+        show_list(profile or PROFILE)
         return
     if show:
         emit(declaration(artefact))
         return
-    chosen = declared(artefact, profile=profile, on_faces=data == "faces")
-    chosen = chosen.only(_words(rows), _words(settings))
+    name, faces = artefact, data == "faces"
+
+    def declared_for(profile: str) -> Artefact:
+        return declared(name, profile=profile, on_faces=faces).only(_words(rows), _words(settings))
+
+    def lies_in(one: Artefact, part: bool) -> Place:
+        unseen = from_records is not None  # the folder is then only a name
+        return place_of(
+            one,
+            celeba=celeba or (Path("celeba") if unseen else None),
+            utkface=utkface or (Path("utkface") if unseen else None),
+            features=features,
+            faces=faces,
+            part=part,
+        )
+
+    chosen = declared_for(profile or PROFILE)
     if chosen.kind == "objectives":
         written = make.objectives_table(to)
     elif chosen.kind == "scenes":
@@ -99,22 +119,25 @@ def reproduce(
 
         draw_scenes(to / "scenes", "all", k=10, seed=0)
         return
+    elif chosen.kind == "cost":
+        place = lies_in(chosen, allow_missing)
+        written = make.cost_table(chosen, place, profile or PROFILE, to, from_records)
     else:
-        unseen = from_records is not None  # the folder is then only a name
-        place = place_of(
+        how_made = MadeWith(profile or PROFILE, allow_missing, seeds or SEEDS)
+        if from_records is not None:
+            profiles = [profile] if profile else list(PROFILES)
+            parts = [True] if allow_missing else [False, True]
+            how_made = made_with(from_records, declared_for, lies_in, profiles, parts)
+            chosen = declared_for(how_made.profile)
+        written = make.table(
             chosen,
-            celeba=celeba or (Path("celeba") if unseen else None),
-            utkface=utkface or (Path("utkface") if unseen else None),
-            features=features,
-            faces=data == "faces",
-            part=allow_missing,
+            lies_in(chosen, how_made.part),
+            how_made.profile,
+            seeds or how_made.seeds,
+            to,
+            make.Doing(out, how, dry),
+            make.Sources(from_records, keep),
         )
-        if chosen.kind == "cost":
-            written = make.cost_table(chosen, place, profile, to, from_records)
-        else:
-            doing = make.Doing(out, how, dry)
-            sources = make.Sources(from_records, keep)
-            written = make.table(chosen, place, profile, seeds, to, doing, sources)
     for path in written:
         say(str(path))
 
