@@ -274,7 +274,7 @@ def test_what_records_were_made_with_is_found_out():
         return made_with(records, declared, lies_in, profiles, [False, True])
 
     assert made("budget", list(PROFILES)) == MadeWith("short", part=True, seeds=3)
-    with pytest.raises(DataError, match="no record of .* is a run of budget"):
+    with pytest.raises(DataError, match=r"no record of .* is a run of budget"):
         made("budget", ["cpu"])
 
 
