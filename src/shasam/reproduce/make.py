@@ -63,7 +63,8 @@ def table(
         return {**kept, **here()}
 
     # runs that another machine has done and kept are not done again
-    kept = filled.from_records(sources.keep) if holds_records(sources.keep) else {}
+    keep = sources.keep
+    kept = filled.from_records(keep) if keep is not None and holds_records(keep) else {}
 
     def write() -> list[Path]:
         full = filled.fill(artefact, wanted, done(), profile=profile, data=data, refused=refused)
@@ -80,9 +81,9 @@ def table(
         elif missing and sources.records is None:
             _run(missing, doing, write)
     finally:  # also of what was done before a run failed or Ctrl-C
-        if sources.keep is not None and sources.records is None:
+        if keep is not None and sources.records is None:
             found = here()
-            _keep([cell for cell in wanted if cell.identity in found], doing.out, sources.keep)
+            _keep([cell for cell in wanted if cell.identity in found], doing.out, keep)
         paths = write()
     return paths
 

@@ -42,7 +42,7 @@ def made_with(
 
     # the first seed is enough to tell them apart
     candidates = [(profile, part) for profile in profiles for part in parts]
-    profile, part = max(candidates, key=lambda each: len(kept(*each, seeds=1)))
+    profile, part = max(candidates, key=lambda each: len(kept(each[0], each[1], 1)))
     most = 1 + max((int(run.provenance["seed"]) for run in found.values()), default=0)
     own = kept(profile, part, most)
     if not own:

@@ -73,9 +73,9 @@ class Record:
         return [json.loads(line) for line in self.texts["log"].splitlines()]
 
 
-def holds_records(experiment: Path | None) -> bool:
+def holds_records(experiment: Path) -> bool:
     """Whether runs have been kept there."""
-    return experiment is not None and (experiment / RECORDS).is_file()
+    return (experiment / RECORDS).is_file()
 
 
 def read_records(experiment: str | Path) -> list[Record]:
