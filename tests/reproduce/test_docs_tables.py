@@ -9,8 +9,9 @@ import pytest
 
 from shasam.documents import read_json
 from shasam.reproduce import cost, drawn, filled, objectives, written
-from shasam.reproduce.artefact import artefact
-from shasam.reproduce.cells import Cell, cells, identity, place_of
+from shasam.reproduce.artefact import Artefact, artefact
+from shasam.reproduce.cells import Cell, Place, cells, identity, place_of
+from shasam.reproduce.recorded import made_with
 from shasam.runs.records import read_records
 from shasam.spec import stored_spec
 
@@ -21,21 +22,32 @@ RECORDS = {
     "celeba": ROOT / "experiments" / "tables-celeba",
     "utkface": ROOT / "experiments" / "tables-utkface",
 }
-SEEDS = {"convergence": 2}  # of the others: 3
 TABLES = sorted(page.stem for page in PAGES.glob("*.md") if page.stem not in ("cost", "table1"))
 
 done = cache(filled.from_records)
 
 
+def declared(name: str) -> Artefact:
+    return artefact(name, profile="short")
+
+
+def lies_in(one: Artefact, part: bool) -> Place:
+    return place_of(one, celeba=Path("celeba"), utkface=Path("utkface"), part=part)
+
+
+@cache
 def runs_of(name: str) -> tuple[list[Cell], dict[str, str]]:
-    one = artefact(name, profile="short")
-    place = place_of(one, celeba=Path("celeba"), utkface=Path("utkface"), part=one.data == "celeba")
-    return cells(one, place, profile="short", seeds=SEEDS.get(name, 3))
+    """As ``--from-records`` takes them."""
+    one = declared(name)
+    assert one.data is not None
+    part = one.data == "celeba"
+    how = made_with(RECORDS[one.data], lambda _: one, lies_in, ["short"], [part])
+    return cells(one, lies_in(one, part), profile="short", seeds=how.seeds)
 
 
 @pytest.mark.parametrize("name", TABLES)
 def test_a_table_of_the_docs_comes_out_of_the_records(name):
-    one = artefact(name, profile="short")
+    one = declared(name)
     assert one.data is not None
     runs, refused = runs_of(name)
     found = done(RECORDS[one.data])

@@ -5,9 +5,11 @@ from __future__ import annotations
 import resource
 
 import pytest
+import torch
 from tests.tiny_data import TinyData
 
 from shasam.errors import MemoryLimitError, ShasamError, SpecError
+from shasam.pipeline import build
 from shasam.pipeline.build import build_method, outline
 from shasam.pipeline.execute import execute
 from shasam.registry import names
@@ -45,6 +47,36 @@ def test_what_cannot_fit_is_refused_with_the_figure_before_it_is_allocated(body,
     with pytest.raises((MemoryLimitError, SpecError), match=r"GiB|TiB|cannot be built"):
         execute(spec, tmp_path, runtime=Runtime(device="cpu", quiet=True), data=TinyData())
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200 * 1024  # KiB
+
+
+@pytest.mark.parametrize("encoder", ["resnet18", "vit"])
+def test_what_a_step_keeps_is_counted_without_computing_it(encoder: str) -> None:
+    spec = resolve({"method": "ce", "model": {"encoder": encoder}}, profile="smoke")
+    outlined, (built, _) = outline(spec, 2, 2), build_method(spec, 2, 2)
+    assert outlined is not None
+    counted = build.kept_for_backward(outlined.encoder, 32)
+    own = {p.untyped_storage().data_ptr() for p in built.parameters()}
+    kept: dict[int, int] = {}
+
+    def pack(tensor: torch.Tensor) -> torch.Tensor:
+        if tensor.untyped_storage().data_ptr() not in own:
+            kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        result = built.encoder.train()(torch.zeros(16, 3, 32, 32))
+    assert result.requires_grad  # the graph is alive, and so is what it keeps
+    assert counted == pytest.approx(sum(kept.values()) / 16, rel=0.1)
+
+
+def test_a_step_that_cannot_fit_is_refused_before_it_is_taken(tmp_path, monkeypatch) -> None:
+    data = {"size": 128}
+    spec = resolve({"method": "fscl+", "data": data, "train": {"steps": 1}}, profile="paper")
+    monkeypatch.setattr(build, "available_memory", lambda: 16 << 30)
+    with pytest.raises(MemoryLimitError, match=r"256 views of 128 px .* 1[78]\.\d GiB .*bf16"):
+        execute(spec, tmp_path, runtime=Runtime(device="cpu", quiet=True), data=TinyData())
+    half = resolve(spec.as_dict(), {"train": {"precision": "bf16-mixed"}})
+    build.check_activations(half, 2, 2)
 
 
 @pytest.mark.parametrize(

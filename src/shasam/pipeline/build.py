@@ -77,6 +77,51 @@ def check_memory(spec: RunSpec, method: Method) -> None:
         )
 
 
+def check_activations(spec: RunSpec, classes: int, groups: int) -> None:
+    """Refuse a batch whose backward pass cannot fit into main memory: the system would end the run
+    without a word, perhaps after hours.
+
+    Counts what the encoder's forward pass keeps for the backward pass, on tensors without memory.
+    """
+    method = outline(spec, classes, groups)
+    if method is None or method.encoder.inputs != "images" or spec.model.freeze != "none":
+        return
+    on_images = [stage.name for stage in method.stages() if stage.inputs == "images"]
+    views = max((spec.train.stage(name).batch_views for name in on_images), default=0)
+    kept = kept_for_backward(method.encoder, spec.data.size)
+    free = available_memory()
+    if kept is None or free is None:
+        return
+    needed = views * kept * (1.0 if spec.train.precision == "32-true" else 0.5)
+    if needed > free:
+        raise MemoryLimitError(
+            f"a step of {spec.method} on {views} views of {spec.data.size} px keeps at least "
+            f"{readable(needed)} for its backward pass, and {readable(free)} are free; make "
+            "train.learn.batch_views, data.size or the model smaller"
+            + (", or halve it with train.precision=bf16-mixed" if kept * views == needed else "")
+        )
+
+
+def kept_for_backward(encoder: Encoder, size: int) -> float | None:
+    """Bytes for each view in 32 bits; None where the network cannot be run without memory."""
+    several = 4  # batch normalisation needs more than one
+    own = {p.untyped_storage()._cdata for p in encoder.parameters()}  # also of their transposes
+    kept: dict[int, torch.UntypedStorage] = {}  # held, so that no two have the same address
+
+    def pack(tensor: torch.Tensor) -> torch.Tensor:
+        storage = tensor.untyped_storage()
+        if storage._cdata not in own:
+            kept[storage._cdata] = storage
+        return tensor
+
+    try:
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+            encoder.train()(torch.empty(several, 3, size, size, device="meta"))
+    except (RuntimeError, TypeError, ValueError):
+        return None
+    return sum(storage.nbytes() for storage in kept.values()) / several
+
+
 class _WithoutStartValues(TorchFunctionMode):
     """Skips ``torch.nn.init``: tensors without memory have no values to draw."""
 

@@ -17,7 +17,7 @@ import shasam
 from shasam.errors import CheckpointError, DataError, FileError, Stopped, TrainingError
 from shasam.files import check_writable, remove_leftovers
 from shasam.methods.base import Method
-from shasam.pipeline.build import build_method, check_start
+from shasam.pipeline.build import build_method, check_activations, check_start
 from shasam.pipeline.mining_record import mining_record
 from shasam.pipeline.results import evaluate_run
 from shasam.report.cards import write_model_card
@@ -126,6 +126,8 @@ def _train(
     progress: TrainingProgress,
     log: RunLog,
 ) -> tuple[Method, State]:
+    if fabric.device.type == "cpu" and fabric.world_size == 1:
+        check_activations(spec, data.classes, data.groups)
     method, report = build_method(spec, data.classes, data.groups)
     if report is not None:
         progress.say(f"init: {report}")

@@ -12,7 +12,7 @@ from shasam.output.csv_text import Cell as CsvCell
 from shasam.output.csv_text import csv_text
 from shasam.reproduce.artefact import Artefact
 from shasam.reproduce.cells import Cell
-from shasam.reproduce.speed import in_turns, views_of_stage_1
+from shasam.reproduce.speed import in_turns, views_of_training
 from shasam.runs.machine import machine
 
 
@@ -48,7 +48,7 @@ def measure_costs(
     speeds = in_turns([cell.spec for cell in cells], data, tell=tell)
     images = len(data.rows("train"))
     seconds = [
-        views_of_stage_1(cell.spec, images) / speed.views
+        views_of_training(cell.spec, images) / speed.views
         for cell, speed in zip(cells, speeds, strict=True)
     ]
     rows = [

@@ -8,7 +8,7 @@ from rich.table import Table
 from shasam.output.terminal import Screen
 from shasam.reproduce.artefact import NAMES, artefact
 from shasam.reproduce.cells import Place, cells
-from shasam.reproduce.speed import on_drawn_faces, views_of_stage_1
+from shasam.reproduce.speed import on_drawn_faces, views_of_training
 
 SEEDS = 3
 _IMAGES = {"celeba": 162_770, "utkface": 11_458}  # of the whole training splits
@@ -27,18 +27,19 @@ def show_list(profile: str) -> None:
         if one.kind != "table" or one.data is None:
             table.add_row(name, one.title, one.data or "nothing", "–", "–")
             continue
-        found, _ = cells(one, Place(one.data), profile=profile, seeds=SEEDS)
+        found, _ = cells(one, Place(one.data), profile=profile, seeds=1)
         wanted = {cell.identity: cell for cell in found}.values()  # rows can share runs
-        seconds = sum(
-            views_of_stage_1(cell.spec, _IMAGES[one.data])
+        seconds = SEEDS * sum(
+            views_of_training(cell.spec, _IMAGES[one.data])
             / speed["vit" if cell.spec.model.encoder == "vit" else "resnet18"]
             for cell in wanted
         )
-        table.add_row(name, one.title, one.data, str(len(wanted)), f"{seconds / 3600:.1f}")
+        table.add_row(name, one.title, one.data, str(SEEDS * len(wanted)), f"{seconds / 3600:.1f}")
     screen.print(table)
     screen.print(
-        f"Hours of stage 1, one run after the other, {SEEDS} seeds, profile {profile}. Measured "
-        f"just now with balanced cross-entropy: {speed['resnet18']:,.0f} views a second with "
-        f"ResNet-18 and {speed['vit']:,.0f} with a ViT. Methods with several networks take longer.",
+        f"Hours of the stages on images, one run after the other, {SEEDS} seeds, profile {profile}. "
+        f"Measured just now with balanced cross-entropy: {speed['resnet18']:,.0f} views a second "
+        f"with ResNet-18 and {speed['vit']:,.0f} with a ViT. Methods with several networks take "
+        "longer.",
         soft_wrap=True,
     )

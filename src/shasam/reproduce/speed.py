@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from shasam.data import open_data
-from shasam.pipeline.build import build_method
+from shasam.methods.base import Stage
+from shasam.pipeline.build import build_method, outline
 from shasam.runs.log import RunLog, read_log
 from shasam.spec import RunSpec, resolve
 from shasam.training.inference import TrainingData
@@ -89,7 +90,20 @@ def on_drawn_faces(profile: str, encoder: str) -> float:
         return measure(spec, open_data(spec.data), steps=4).views
 
 
-def views_of_stage_1(spec: RunSpec, images: int) -> float:
-    """The views that the first stage of a specification sees, on a number of training images."""
-    stage = spec.train.learn
-    return float(stage.steps * stage.batch_views if stage.steps else (stage.epochs or 0) * images)
+def views_of_training(spec: RunSpec, images: int) -> float:
+    """The views that the stages on images see, on a number of training images.
+
+    Stage 1 alone for most methods; a teacher or a baseline before it counts too. An epoch shows
+    every image in as many views as the stage has.
+    """
+    method = outline(spec, classes=2, groups=2)  # how many views a stage has does not depend on it
+    stages = [Stage("learn", ("main",))] if method is None else method.stages()
+    return float(
+        sum(
+            length.steps * length.batch_views
+            if (length := spec.train.stage(stage.name)).steps
+            else (length.epochs or 0) * images * stage.views
+            for stage in stages
+            if stage.inputs == "images"
+        )
+    )
