@@ -37,9 +37,9 @@ def show_list(profile: str) -> None:
         table.add_row(name, one.title, one.data, str(SEEDS * len(wanted)), f"{seconds / 3600:.1f}")
     screen.print(table)
     screen.print(
-        f"Hours of the stages on images, one run after the other, {SEEDS} seeds, profile {profile}. "
-        f"Measured just now with balanced cross-entropy: {speed['resnet18']:,.0f} views a second "
-        f"with ResNet-18 and {speed['vit']:,.0f} with a ViT. Methods with several networks take "
-        "longer.",
+        f"Hours of the stages on images, one run after the other, {SEEDS} seeds, profile "
+        f"{profile}. Measured just now with balanced cross-entropy: {speed['resnet18']:,.0f} views "
+        f"a second with ResNet-18 and {speed['vit']:,.0f} with a ViT. Methods with several "
+        "networks take longer.",
         soft_wrap=True,
     )
