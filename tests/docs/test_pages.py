@@ -39,7 +39,7 @@ ONLY_PARSED = {
     "shasam reproduce table2 --data faces --profile quick": REPRODUCED,
     "shasam reproduce mine.yaml --utkface DIR": REPRODUCED,
     "shasam reproduce table2 --celeba celeba --allow-missing --profile short --jobs 2 --keep experiments/tables-celeba": REPRODUCED,  # noqa: E501
-    "shasam reproduce utkface --utkface utkface --profile short --seeds 3 --jobs 2 --keep experiments/tables-utkface": REPRODUCED,  # noqa: E501
+    "shasam reproduce utkface --utkface utkface --profile short --seeds 5 --jobs 2 --keep experiments/tables-utkface": REPRODUCED,  # noqa: E501
     "shasam train shasam --data celeba --root DIR --devices 2 --out /shared/runs": NODES,
     "shasam train shasam --data celeba --root DIR --devices 2 --out /shared/runs --resume": NODES,
     "shasam sweep grid.yaml --out runs --engine ray": RAY,

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from shasam.data import open_data
-from shasam.methods.base import Stage
 from shasam.pipeline.build import build_method, outline
 from shasam.runs.log import RunLog, read_log
 from shasam.spec import RunSpec, resolve
@@ -97,13 +96,14 @@ def views_of_training(spec: RunSpec, images: int) -> float:
     every image in as many views as the stage has.
     """
     method = outline(spec, classes=2, groups=2)  # how many views a stage has does not depend on it
-    stages = [Stage("learn", ("main",))] if method is None else method.stages()
-    return float(
-        sum(
+    stages = () if method is None else method.stages()
+    views = {stage.name: stage.views for stage in stages if stage.inputs == "images"}
+    total = 0
+    for name, each in (views or {"learn": 1}).items():
+        length = spec.train.stage(name)
+        total += (
             length.steps * length.batch_views
-            if (length := spec.train.stage(stage.name)).steps
-            else (length.epochs or 0) * images * stage.views
-            for stage in stages
-            if stage.inputs == "images"
+            if length.steps
+            else (length.epochs or 0) * images * each
         )
-    )
+    return float(total)
