@@ -321,13 +321,13 @@ def test_the_speed_of_this_machine_is_measured_by_a_few_steps():
 @pytest.mark.parametrize(
     ("method", "views"),
     [
-        ("balanced", 20 * 1000),
-        ("shasam", 20 * 1000 * 2),  # two views of each image
-        ("fscl+", 100 * 1000 * 2),
-        ("mfd", 2 * 50 * 1000),  # teacher and student
+        ("balanced", 20 * 9600),
+        ("shasam", 20 * 1920 * 2),  # two views of each image of a fifth
+        ("fscl+", 100 * 9600 * 2),
+        ("mfd", 2 * 50 * 9600),  # teacher and student
         ("tadet", 20_000 * 32),  # steps, whatever the number of images
     ],
 )
 def test_the_estimate_counts_every_view_of_every_stage_on_images(method, views):
     spec = resolve({"method": method, "data": {"name": "utkface"}}, profile="paper")
-    assert speed.views_of_training(spec, images=1000) == views
+    assert speed.views_of_training(spec, images=9600) == views

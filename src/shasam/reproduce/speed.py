@@ -14,6 +14,7 @@ from shasam.pipeline.build import build_method, outline
 from shasam.runs.log import RunLog, read_log
 from shasam.spec import RunSpec, resolve
 from shasam.training.inference import TrainingData
+from shasam.training.length import views_on_images
 from shasam.training.progress import TrainingProgress
 from shasam.training.runtime import Runtime, make_fabric
 from shasam.training.trainer import Trainer
@@ -90,20 +91,8 @@ def on_drawn_faces(profile: str, encoder: str) -> float:
 
 
 def views_of_training(spec: RunSpec, images: int) -> float:
-    """The views that the stages on images see, on a number of training images.
-
-    Stage 1 alone for most methods; a teacher or a baseline before it counts too. An epoch shows
-    every image in as many views as the stage has.
-    """
-    method = outline(spec, classes=2, groups=2)  # how many views a stage has does not depend on it
-    stages = () if method is None else method.stages()
-    views = {stage.name: stage.views for stage in stages if stage.inputs == "images"}
-    total = 0
-    for name, each in (views or {"learn": 1}).items():
-        length = spec.train.stage(name)
-        total += (
-            length.steps * length.batch_views
-            if length.steps
-            else (length.epochs or 0) * images * each
-        )
-    return float(total)
+    """The views that the stages on images see, on a number of training images."""
+    method = outline(spec, classes=2, groups=2)
+    if method is None:  # one of another package, which computes with values as it is made
+        method, _ = build_method(spec, classes=2, groups=2)
+    return float(views_on_images(method, spec.train, images))
