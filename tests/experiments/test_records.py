@@ -35,10 +35,18 @@ TABLES = {
     "utkface": ("utkface", lambda: table.table(EXPERIMENTS / "utkface")),
     "utkface-tuned": ("utkface-tuned", lambda: table.table(EXPERIMENTS / "utkface-tuned")),
     **{
-        f"alive, {on}": ("alive", lambda on=on: paired.table(ALIVE, on, [f"{on}, off"]))
-        for on in ("CelebA a by m, fdvae", "CelebA a by m, fairvit", "UTKFace, fairvit")
+        f"alive, {on}": ("alive", lambda on=on, off=off: paired.table(ALIVE, on, [off]))
+        for on, off in (
+            ("CelebA a by m, fdvae", "CelebA a by m, fdvae, off"),
+            ("CelebA a by m, fairvit", "CelebA a by m, fairvit, off"),
+            ("UTKFace, fairvit", "UTKFace, fairvit, off"),
+            ("CelebA a by m, tadet", "CelebA a by m, tadet, off"),
+            ("CelebA a by m, tadet-mmd", "CelebA a by m, tadet, off"),
+            ("CelebA a by m, fscl+", "CelebA a by m, supcon"),
+        )
     },
     "alive": ("alive", lambda: table.table(ALIVE)),
+    "paper-profile": ("paper-profile", lambda: table.table(EXPERIMENTS / "paper-profile")),
     "tables-tuning": (
         "tables-tuning",
         lambda: table.table(EXPERIMENTS / "tables-tuning", "val"),
