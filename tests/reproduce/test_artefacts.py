@@ -266,14 +266,18 @@ def test_what_records_were_made_with_is_found_out():
     def lies_in(one: Artefact, part: bool) -> Place:
         return place_of(one, celeba=Path("celeba"), part=part)
 
-    def made(name: str, profiles: list[str]) -> MadeWith:
+    def made(name: str, profiles: list[str], columns: list[str] | None = None) -> MadeWith:
         def declared(profile: str) -> Artefact:
-            return artefact(name, profile=profile)
+            return artefact(name, profile=profile).only(None, columns)
 
         records = EXPERIMENTS / "tables-celeba"
         return made_with(records, declared, lies_in, profiles, [False, True])
 
     assert made("budget", list(PROFILES)) == MadeWith("short", part=True, seeds=3)
+    found = made("convergence", list(PROFILES), ["50 steps"])  # a column of this profile alone
+    assert found.profile == "short"
+    with pytest.raises(SpecError, match="no setting '5 steps'"):
+        made("convergence", list(PROFILES), ["5 steps"])
     with pytest.raises(DataError, match=r"no record of .* is a run of budget"):
         made("budget", ["cpu"])
 

@@ -111,15 +111,16 @@ def reproduce(
             part=part,
         )
 
-    chosen = declared_for(profile or PROFILE)
-    if chosen.kind == "objectives":
+    kind = declared(name, profile=profile or PROFILE, on_faces=faces).kind
+    if kind == "objectives":
         written = make.objectives_table(to)
-    elif chosen.kind == "scenes":
+    elif kind == "scenes":
         from shasam.commands.mine import draw_scenes
 
         draw_scenes(to / "scenes", "all", k=10, seed=0)
         return
-    elif chosen.kind == "cost":
+    elif kind == "cost":
+        chosen = declared_for(profile or PROFILE)
         place = lies_in(chosen, allow_missing)
         written = make.cost_table(chosen, place, profile or PROFILE, to, from_records)
     else:
@@ -128,7 +129,7 @@ def reproduce(
             profiles = [profile] if profile else list(PROFILES)
             parts = [True] if allow_missing else [False, True]
             how_made = made_with(from_records, declared_for, lies_in, profiles, parts)
-            chosen = declared_for(how_made.profile)
+        chosen = declared_for(how_made.profile)
         written = make.table(
             chosen,
             lies_in(chosen, how_made.part),

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from shasam.errors import DataError
+from shasam.errors import DataError, SpecError
 from shasam.reproduce.artefact import Artefact
 from shasam.reproduce.cells import Cell, Place, cells
 from shasam.reproduce.filled import from_records
@@ -36,7 +36,10 @@ def made_with(
     found = from_records(experiment)
 
     def kept(profile: str, part: bool, seeds: int) -> list[Cell]:
-        one = artefact(profile)
+        try:
+            one = artefact(profile)
+        except SpecError:  # without a column or row that is asked for
+            return []
         wanted, _ = cells(one, place(one, part), profile=profile, seeds=seeds)
         return [cell for cell in wanted if cell.identity in found]
 
