@@ -100,16 +100,12 @@ def reproduce(
     def declared_for(profile: str) -> Artefact:
         return declared(name, profile=profile, on_faces=faces).only(_words(rows), _words(settings))
 
+    roots = {"celeba": celeba, "utkface": utkface}
+    if from_records is not None:  # the folders are then only names
+        roots = {source: root or Path(source) for source, root in roots.items()}
+
     def lies_in(one: Artefact, part: bool) -> Place:
-        unseen = from_records is not None  # the folder is then only a name
-        return place_of(
-            one,
-            celeba=celeba or (Path("celeba") if unseen else None),
-            utkface=utkface or (Path("utkface") if unseen else None),
-            features=features,
-            faces=faces,
-            part=part,
-        )
+        return place_of(one, **roots, features=features, faces=faces, part=part)
 
     kind = declared(name, profile=profile or PROFILE, on_faces=faces).kind
     if kind == "objectives":
