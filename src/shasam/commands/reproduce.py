@@ -90,7 +90,7 @@ def reproduce(
     from shasam.spec.profiles import PROFILES
 
     if artefact is None:
-        show_list(profile or PROFILE)
+        show_list(profile or PROFILE, seeds or SEEDS)
         return
     if show:
         emit(declaration(artefact))

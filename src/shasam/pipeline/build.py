@@ -92,13 +92,14 @@ def check_activations(spec: RunSpec, classes: int, groups: int) -> None:
     free = available_memory()
     if kept is None or free is None:
         return
-    needed = views * kept * (1.0 if spec.train.precision == "32-true" else 0.5)
+    in_full = spec.train.precision == "32-true"
+    needed = views * kept * (1.0 if in_full else 0.5)
     if needed > free:
         raise MemoryLimitError(
             f"a step of {spec.method} on {views} views of {spec.data.size} px keeps at least "
             f"{readable(needed)} for its backward pass, and {readable(free)} are free; make "
             "train.learn.batch_views, data.size or the model smaller"
-            + (", or halve it with train.precision=bf16-mixed" if kept * views == needed else "")
+            + (", or halve it with train.precision=bf16-mixed" if in_full else "")
         )
 
 

@@ -10,11 +10,10 @@ from shasam.reproduce.artefact import NAMES, artefact
 from shasam.reproduce.cells import Place, cells
 from shasam.reproduce.speed import on_drawn_faces, views_of_training
 
-SEEDS = 3
 _IMAGES = {"celeba": 162_770, "utkface": 11_458}  # of the whole training splits
 
 
-def show_list(profile: str) -> None:
+def show_list(profile: str, seeds: int) -> None:
     """Print the list; the speed of this machine is measured first, by a few steps."""
     screen = Screen()
     screen.print(f"measuring a few steps of the profile {profile} …")
@@ -29,15 +28,15 @@ def show_list(profile: str) -> None:
             continue
         found, _ = cells(one, Place(one.data), profile=profile, seeds=1)
         wanted = {cell.identity: cell for cell in found}.values()  # rows can share runs
-        seconds = SEEDS * sum(
+        seconds = seeds * sum(
             views_of_training(cell.spec, _IMAGES[one.data])
             / speed["vit" if cell.spec.model.encoder == "vit" else "resnet18"]
             for cell in wanted
         )
-        table.add_row(name, one.title, one.data, str(SEEDS * len(wanted)), f"{seconds / 3600:.1f}")
+        table.add_row(name, one.title, one.data, str(seeds * len(wanted)), f"{seconds / 3600:.1f}")
     screen.print(table)
     screen.print(
-        f"Hours of the stages on images, one run after the other, {SEEDS} seeds, profile "
+        f"Hours of the stages on images, one run after the other, {seeds} seeds, profile "
         f"{profile}. Measured just now with balanced cross-entropy: {speed['resnet18']:,.0f} views "
         f"a second with ResNet-18 and {speed['vit']:,.0f} with a ViT. Methods with several "
         "networks take longer.",
