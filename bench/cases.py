@@ -14,7 +14,7 @@ import torch
 
 from bench import limits, peers
 from shasam.submodular import FacilityLocation, SetFunction, maximize
-from shasam.submodular.clamped_loops import clamped_gains
+from shasam.submodular.facility_location import clamped_gains
 from shasam.submodular.kernels import kernel_matrix
 
 

@@ -22,9 +22,8 @@ from typing import Any
 import numpy as np
 
 from shasam.metrics import Counts, catalogue, claim_of, values
-from shasam.metrics.calibration import BINS
 from shasam.metrics.resampling import Resampling
-from shasam.metrics.scores import Scored, calibration_error
+from shasam.metrics.scores import CALIBRATION_BINS, ScoreRows, calibration_error
 
 ROOT = Path(__file__).parent.parent
 DOCS, NUMBERS = ROOT / "docs" / "metrics.md", ROOT / "src/shasam/metrics/coverage.json"
@@ -185,7 +184,7 @@ def calibration(job: tuple[int, float], models: int, draws: int, seed: Sequence[
         p, s = (score > 0.5).astype(int), np.zeros(rows, int)
         counts = Counts.from_codes(t, p, s, ("a", "b"), ("x",))
         made = Resampling(counts, 1, draws, int(rng.integers(2**31)))
-        e = calibration_error(Scored(made, t, p, s, np.stack([1 - score, score], 1)), 0)
+        e = calibration_error(ScoreRows(made, t, p, s, np.stack([1 - score, score], 1)), 0)
         held += e.low - 1e-9 <= true <= e.high + 1e-9
     return int(held)
 
@@ -198,8 +197,8 @@ def _chance(score: np.ndarray, wrong: float) -> np.ndarray:
 def _ece(score: np.ndarray, chance: np.ndarray, weight: np.ndarray) -> float:
     confidence = np.maximum(score, 1 - score)
     right = np.where(score > 0.5, chance, 1 - chance)
-    b = np.clip(np.ceil(confidence * BINS).astype(int) - 1, 0, BINS - 1)
-    gap = np.bincount(b, weight * (right - confidence), BINS)
+    b = np.clip(np.ceil(confidence * CALIBRATION_BINS).astype(int) - 1, 0, CALIBRATION_BINS - 1)
+    gap = np.bincount(b, weight * (right - confidence), CALIBRATION_BINS)
     return float(np.abs(gap).sum() / weight.sum())
 
 

@@ -18,13 +18,13 @@ import torch
 
 from bench.data import photographs
 from shasam.data.decode import decode
-from shasam.data.features import open_features
-from shasam.data.files import Folder
-from shasam.pipeline.build import build_method
+from shasam.data.folder import Folder
+from shasam.data.vector_files import open_features
+from shasam.pipeline.execute import build_method
 from shasam.pipeline.load import Model
-from shasam.pipeline.predicting import Block, Item, image_blocks, vector_blocks
+from shasam.pipeline.prediction import Item, PredictionBlock, image_blocks, vector_blocks
 from shasam.spec import resolve
-from shasam.training.prepare import prepare, prepare_images
+from shasam.training.inference import prepare, prepare_images
 from shasam.training.runtime import one_process
 
 ROUNDS, BATCH = 2, 256
@@ -55,7 +55,7 @@ def forward(model: Model, x: torch.Tensor) -> None:
             torch.softmax(scores, dim=1).numpy()
 
 
-def lines(model: Model, blocks: Iterable[Block]) -> int:
+def lines(model: Model, blocks: Iterable[PredictionBlock]) -> int:
     """The bytes that the command would write."""
     return sum(len(block.csv(model.classes).encode()) for block in blocks)
 

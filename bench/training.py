@@ -20,18 +20,17 @@ import torch
 import torch.nn.functional as F
 from lightning_fabric import Fabric
 
-from shasam.data.manifest import SCHEMA, Manifest
-from shasam.data.views import augmented_views
+from shasam.data.augment import augmented_views
+from shasam.data.splits import SCHEMA, Manifest
 from shasam.methods.base import Method
-from shasam.methods.ce import CE, CEConfig
+from shasam.methods.baselines import CE, CEConfig
 from shasam.methods.shasam import Shasam, ShasamConfig, ShasamMining
 from shasam.models import MLP, ResNet18
-from shasam.runs.log import RunLog
+from shasam.runs.directory import RunLog
 from shasam.sampling import TrainingRows
-from shasam.spec.train import StageSpec, TrainSpec
-from shasam.training.interrupt import Interrupt
-from shasam.training.optimizers import make_optimizer
-from shasam.training.runtime import Runtime
+from shasam.spec.fields import StageSpec, TrainSpec
+from shasam.training.runtime import Interrupt, Runtime
+from shasam.training.stage import make_optimizer
 from shasam.training.trainer import Trainer
 from shasam.types import Batch
 

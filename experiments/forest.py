@@ -12,7 +12,7 @@ from pathlib import Path
 
 from experiments.paired import both
 from experiments.settings import HERE, SETTINGS
-from shasam.metrics.comparison import Comparison
+from shasam.metrics.paired import Comparison
 from shasam.runs.records import by_label, read_records
 
 ROWS = {"earns-its-keep": "UTKFace images, α = 4 (15 seeds)", **SETTINGS}

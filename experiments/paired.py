@@ -18,7 +18,7 @@ from typing import Any
 
 from shasam.documents import read_yaml
 from shasam.metrics import compare_seeds, holm
-from shasam.metrics.comparison import Comparison
+from shasam.metrics.paired import Comparison
 from shasam.runs.records import Record, by_label, read_records
 
 METRICS = ("accuracy", "eo_mean")

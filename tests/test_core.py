@@ -154,7 +154,7 @@ NEED_TORCH_IMPORTS = [
     "import shasam.submodular",
     "from shasam.testing import check_method",
     "from shasam.testing.methods import check_method",
-    "import shasam.data.views",
+    "import shasam.data.augment",
     "import shasam; shasam.train",
 ]
 

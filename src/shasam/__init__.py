@@ -49,7 +49,7 @@ _PUBLIC = {
     "open_data": "shasam.data",
     "register": "shasam.registry",
     "resolve": "shasam.spec",
-    "train": "shasam.pipeline.api",
+    "train": "shasam.pipeline.execute",
 }
 
 __all__ = ["__version__", *sorted(_PUBLIC)]

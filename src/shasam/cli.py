@@ -113,7 +113,7 @@ def main(words: Sequence[str] | None = None) -> None:
 
 
 def _complain(text: str) -> None:
-    from shasam.output.terminal import complain  # rich is loaded only where something is printed
+    from shasam.output import complain  # rich is loaded only where something is printed
 
     complain(text)
 

@@ -23,11 +23,11 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 from torch import Tensor
 
-from shasam.data.manifest import SCHEMA, Manifest
+from shasam.data.splits import SCHEMA, Manifest
 from shasam.errors import ShasamWarning
 from shasam.keyed import keyed
 from shasam.methods.base import Method
-from shasam.pipeline.build import build_method
+from shasam.pipeline.execute import build_method
 from shasam.registry import lookup
 from shasam.spec import RunSpec, resolve
 from shasam.training.inference import read_rows

@@ -12,7 +12,7 @@ import yaml
 from shasam import extras
 from shasam.cli import main
 from shasam.errors import InputError, MissingExtraError
-from shasam.runs.how import How
+from shasam.runs.execution import ExecutionOptions
 from shasam.submodular import FacilityLocation, maximize
 
 Z = np.random.default_rng(0).standard_normal((40, 4))
@@ -86,12 +86,12 @@ def test_the_engine_of_maximize_needs_parts_a_processor_and_ray(without_ray):
 
 
 def test_on_ray_a_run_has_one_thread_unless_more_are_asked_for():
-    assert How(engine="ray").variables()["OMP_NUM_THREADS"] == "1"
-    assert How(engine="ray", threads=3).variables()["OMP_NUM_THREADS"] == "3"
-    assert "1 thread;" in How(engine="ray", jobs=4).line()
+    assert ExecutionOptions(engine="ray").variables()["OMP_NUM_THREADS"] == "1"
+    assert ExecutionOptions(engine="ray", threads=3).variables()["OMP_NUM_THREADS"] == "3"
+    assert "1 thread;" in ExecutionOptions(engine="ray", jobs=4).line()
 
 
 def test_nothing_imports_ray_that_was_not_asked_to():
-    modules = "shasam, shasam.cli, shasam.cluster, shasam.pipeline.sweep, shasam.submodular"
+    modules = "shasam, shasam.cli, shasam.cluster, shasam.pipeline.sweeps, shasam.submodular"
     code = f"import sys, {modules}; sys.exit('ray' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -18,9 +18,9 @@ import shasam
 from shasam.cluster import connected
 from shasam.errors import ClusterError
 from shasam.pipeline.ray_engine import RayEngine, carry_out
-from shasam.pipeline.sweep import Outcome, says, sweep
+from shasam.pipeline.sweeps import Outcome, says, sweep
 from shasam.runs.directory import RunDirectory
-from shasam.runs.how import How
+from shasam.runs.execution import ExecutionOptions
 from shasam.spec import resolve
 
 pytestmark = pytest.mark.slow  # a Ray takes seconds to start
@@ -65,7 +65,7 @@ def check_complete(folder: Path, process: subprocess.Popen[bytes], name: str) ->
     assert shown.count("done    ce-") == 2 and "failed" not in shown
     run = RunDirectory(folder / "runs" / name)
     assert [line["step"] > 0 for line in run.log() if line["event"] == "resume"] == [True]
-    (plain,) = sweep([run.spec()], folder / "plain", How(threads=1, device="cpu"))
+    (plain,) = sweep([run.spec()], folder / "plain", ExecutionOptions(threads=1, device="cpu"))
     bits = [RunDirectory(path).provenance()["model_sha256"] for path in (run.path, plain.path)]
     assert bits[0] == bits[1]
 
@@ -132,18 +132,20 @@ def test_failures_are_told_as_without_ray_and_work_without_a_place_is_refused(tm
     told: list[str] = []
     lost = {"method": "ce", "data": {"name": "utkface", "root": str(tmp_path / "nowhere")}}
 
-    def run(how: How) -> list[Outcome]:
+    def run(how: ExecutionOptions) -> list[Outcome]:
         specs = [resolve(lost, profile="smoke")]
         return sweep(specs, tmp_path / how.engine, how, tell=lambda o: told.append(says(o)))
 
-    run(How(device="cpu", threads=1))
+    run(ExecutionOptions(device="cpu", threads=1))
     with connected(None, "the tests"):
-        run(How(engine="ray"))
+        run(ExecutionOptions(engine="ray"))
         with pytest.raises(ClusterError, match="needs 500 CPU on one node"):
-            run(How(engine="ray", threads=500))
+            run(ExecutionOptions(engine="ray", threads=500))
         with pytest.raises(ClusterError, match=r"needs 1 CPU and 1 GPU .* and 0 GPU"):
-            run(How(engine="ray", device="cuda"))
-        engine = RayEngine(How(engine="ray", device="cuda", threads=3), True, told.append)
+            run(ExecutionOptions(engine="ray", device="cuda"))
+        engine = RayEngine(
+            ExecutionOptions(engine="ray", device="cuda", threads=3), True, told.append
+        )
         assert engine.needs(devices=2) == {"CPU": 6, "GPU": 2}
     assert len(told) == 2 and told[0].startswith("failed  ce-")
     assert told[1] == told[0].replace(str(tmp_path / "local"), str(tmp_path / "ray"))

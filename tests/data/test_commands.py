@@ -11,7 +11,7 @@ from tests.data.folders import make_folder
 
 from shasam.cli import app, main
 from shasam.data import Manifest
-from shasam.data.survey import cramers_v
+from shasam.data.inspect import cramers_v
 from shasam.errors import DataError, SpecError
 
 

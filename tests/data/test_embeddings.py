@@ -13,8 +13,7 @@ from tests.data.vector_files import ROWS, WIDTH, vectors, write_all, write_label
 
 from shasam.cli import main
 from shasam.data import DataSpec, open_data
-from shasam.data.features import open_features, width_of
-from shasam.data.vectors import ALL_ZERO, NOT_FINITE
+from shasam.data.vector_files import ALL_ZERO, NOT_FINITE, open_features, width_of
 from shasam.errors import ShasamError
 from shasam.spec import resolve
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from shasam.data import DataSpec, make_source, open_data
-from shasam.data.faces import ATTRIBUTES, render
+from shasam.data.sources.faces import ATTRIBUTES, render
 from shasam.errors import DataError
 from shasam.keyed import keys
 

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from shasam.data import Dataset, DataSpec, open_data
-from shasam.data.views import plain
+from shasam.data.augment import plain
 
 pytestmark = pytest.mark.slow
 

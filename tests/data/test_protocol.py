@@ -12,9 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shasam.data.manifest import Manifest
-from shasam.data.protocol import Protocol, cell_counts
 from shasam.data.source import Listing
+from shasam.data.splits import Manifest, Protocol, cell_counts
 from shasam.errors import DataError
 
 

@@ -17,7 +17,7 @@ import pytest
 from tests.data.folders import make_folder
 
 import shasam.data.store as store_module
-from shasam.data import DataSpec, Store, make_source, verified
+from shasam.data import DataSpec, Store, make_source
 from shasam.data.packing import open_store, pack, store_directory
 from shasam.errors import DataError
 
@@ -179,8 +179,8 @@ def test_an_unchanged_store_is_hashed_once_and_a_changed_file_again(tmp_path, mo
     source = make_source(spec(tmp_path))
     pack(source, 16)
     hashed: list[str] = []
-    original = verified.file_sha256
-    monkeypatch.setattr(verified, "file_sha256", lambda p: hashed.append(p.name) or original(p))
+    original = store_module.file_sha256
+    monkeypatch.setattr(store_module, "file_sha256", lambda p: hashed.append(p.name) or original(p))
     directory = open_store(source, 16).directory
     assert len(hashed) == 6
     open_store(source, 16)

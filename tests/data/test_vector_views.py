@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from shasam.data.vector_views import CellPartners, vector_views
-from shasam.spec.views import ViewsSpec
+from shasam.data.augment import CellPartners, vector_views
+from shasam.spec.fields import ViewsSpec
 
 X = torch.randn(40, 200, generator=torch.Generator().manual_seed(0)) + 2
 T, S = torch.arange(40) % 2, (torch.arange(40) // 2) % 2

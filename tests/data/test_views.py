@@ -10,8 +10,8 @@ import pytest
 import torch
 from PIL import Image
 
-from shasam.data import views
-from shasam.data.views import augmented_views, boxes, luma, plain, resize_weights, turn_hue
+from shasam.data import augment
+from shasam.data.augment import augmented_views, boxes, luma, plain, resize_weights, turn_hue
 from shasam.errors import InputError
 from shasam.keyed import keys_torch, uniform_torch
 from shasam.spec import ViewsSpec
@@ -26,7 +26,7 @@ def pictures() -> torch.Tensor:
 
 
 def draws(n: int) -> torch.Tensor:
-    return uniform_torch(keys_torch(3, torch.arange(n)), views._DRAWS)
+    return uniform_torch(keys_torch(3, torch.arange(n)), augment._DRAWS)
 
 
 def test_a_view_does_not_depend_on_its_batch(pictures: torch.Tensor) -> None:
@@ -48,7 +48,7 @@ def test_a_view_does_not_depend_on_the_chunk(
 ) -> None:
     rows = torch.arange(24)
     whole = augmented_views(pictures, rows, seed=1, draw=0)
-    monkeypatch.setattr(views, "_CHUNK", 5 * 32 * 32)
+    monkeypatch.setattr(augment, "_CHUNK", 5 * 32 * 32)
     assert torch.equal(augmented_views(pictures, rows, seed=1, draw=0), whole)
 
 
@@ -98,7 +98,7 @@ def torchvision_box(rng: np.random.Generator, height: int, width: int) -> list[i
 
 def test_crop_boxes_are_distributed_as_torchvisions() -> None:
     n = 8000
-    ours = boxes(draws(n)[:, : 4 * views._ATTEMPTS], 64, 64).numpy()
+    ours = boxes(draws(n)[:, : 4 * augment._ATTEMPTS], 64, 64).numpy()
     rng = np.random.default_rng(0)
     theirs = np.array([torchvision_box(rng, 64, 64) for _ in range(n)])
     for column in range(4):
@@ -110,7 +110,7 @@ def test_crop_boxes_are_distributed_as_torchvisions() -> None:
 
 
 def test_a_box_that_never_fits_is_the_centre() -> None:
-    flat = boxes(torch.full((1, 4 * views._ATTEMPTS), 0.999), 10, 100)
+    flat = boxes(torch.full((1, 4 * augment._ATTEMPTS), 0.999), 10, 100)
     assert flat.tolist() == [[0.0, 43.0, 10.0, 13.0]]
 
 
@@ -144,7 +144,7 @@ def test_settings_of_the_views_do_what_they_say(pictures: torch.Tensor) -> None:
     )
     assert torch.allclose(gray[:, 0], gray[:, 2])
     large = ViewsSpec(crop_scale=(0.5, 1.0))
-    box = boxes(draws(500)[:, : 4 * views._ATTEMPTS], 64, 64, large)
+    box = boxes(draws(500)[:, : 4 * augment._ATTEMPTS], 64, 64, large)
     share = box[:, 2] * box[:, 3] / 64**2
     assert 0.48 < float(share.min()) < 0.56 and float(share.max()) <= 1
 
@@ -174,11 +174,11 @@ def test_jitter_is_the_naive_one_in_every_order() -> None:
     generator = torch.Generator().manual_seed(1)
     x = torch.rand(12, 3, 5, 5, generator=generator)
     factors, order = torch.rand(2, 12, 4, generator=generator)
-    ours = views._jitter(x.clone(), torch.zeros(12), factors, order)
+    ours = augment._jitter(x.clone(), torch.zeros(12), factors, order)
     for k in range(12):
         expected = naive_jitter(x[k].double().numpy(), factors[k].numpy(), order[k].numpy())
         assert np.abs(ours[k].numpy() - expected).max() < 1e-5
-    untouched = views._jitter(x.clone(), torch.ones(12), factors, order)
+    untouched = augment._jitter(x.clone(), torch.ones(12), factors, order)
     assert torch.allclose(untouched, x, atol=1e-6)
 
 

@@ -62,7 +62,7 @@ LEFT_OPEN = {
         "scores = np.stack([1 - prediction, prediction], 1) * 0.8 + 0.1\n"
     ),
     "docs/methods.md": (
-        "import torch.nn.functional as F\nfrom shasam.methods.ce import CE as MyMethod\n"
+        "import torch.nn.functional as F\nfrom shasam.methods.baselines import CE as MyMethod\n"
         "def naive_losses(m, batch, stage):\n"
         "    return [F.cross_entropy(m.classifier(m.encoder(batch.images)), batch.t_B)]\n"
     ),
@@ -171,7 +171,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def finished_run(stage: Path) -> Path:
-    from shasam.pipeline.api import train
+    from shasam.pipeline.execute import train
 
     return train("ce", out=stage / "runs", quiet=True).path
 

@@ -11,9 +11,9 @@ import pytest
 from experiments import curves, forest, heads, noise, paired, parts, settings, strata, table, tuned
 from shasam.documents import read_yaml
 from shasam.errors import DataError
-from shasam.pipeline.grid import expand_labelled, label_of, runs_of_experiment
+from shasam.pipeline.sweeps import expand_labelled, label_of, runs_of_experiment
 from shasam.report import rows_of
-from shasam.report.tables import as_markdown
+from shasam.report.run_tables import as_markdown
 from shasam.runs.records import by_label, keep, read_records, unpack
 
 ROOT = Path(__file__).parents[2]

@@ -16,7 +16,7 @@ from tests.tiny_data import TinyData
 import shasam
 from shasam.errors import CheckpointError, FileError, InputError
 from shasam.export import export
-from shasam.methods.ce import CE
+from shasam.methods.baselines import CE
 from shasam.pipeline.load import Model
 
 N = 1000
@@ -65,7 +65,7 @@ def test_torchscript_gives_the_models_predictions_and_describes_itself(
     said = json.loads(extra["shasam"])
     inputs = [torch.from_numpy(given["pixels"])]
     if method == "posthoc":
-        from shasam.methods.equalised_odds import uniform_by_id
+        from shasam.methods.posthoc import uniform_by_id
 
         inputs += [
             torch.from_numpy(given["group"]),

@@ -11,10 +11,10 @@ from PIL import Image
 
 import shasam
 from shasam.commands.predict import predict
-from shasam.data.files import Folder
+from shasam.data.folder import Folder
 from shasam.errors import FileError, InputError
 from shasam.pipeline.load import Answer
-from shasam.pipeline.predicting import AHEAD, Block, Item, image_blocks
+from shasam.pipeline.prediction import AHEAD, Item, PredictionBlock, image_blocks
 
 
 def rows_of(path: Path) -> dict[str, dict[str, str]]:
@@ -131,7 +131,9 @@ def test_probabilities_are_written_as_python_formats_them():
     p = np.concatenate([rng.random(2000), [0, 1, 0.5, 5e-7, 1.5e-6, 1e-9, 1 - 2**-24]])
     for odd in ([], [float("nan")]):
         scores = np.append(p, odd).astype(np.float32)[:, None].repeat(2, 1)
-        block = Block(["n"] * len(scores), Answer(["a"] * len(scores), scores, scores), {})
+        block = PredictionBlock(
+            ["n"] * len(scores), Answer(["a"] * len(scores), scores, scores), {}
+        )
         assert block.csv("ab") == "".join(f"n,a,{x:.6f},{x:.6f},\n" for x in scores[:, 0].tolist())
 
 

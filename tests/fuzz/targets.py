@@ -17,17 +17,16 @@ from shasam.data import DataSpec, make_source
 from shasam.data.decode import BadImage, decode
 from shasam.documents import parse_json, parse_yaml
 from shasam.errors import ShasamError
-from shasam.mining.tables import read_embeddings, read_labels
-from shasam.pipeline.build import outline
-from shasam.pipeline.grid import expand
+from shasam.mining.offline import read_embeddings, read_labels
+from shasam.pipeline.execute import outline
 from shasam.pipeline.load import load
+from shasam.pipeline.sweeps import expand
 from shasam.report import write_report
-from shasam.report.auditing import subjects_of
+from shasam.report.audits import subjects_of
 from shasam.report.predictions import Columns, read_predictions
 from shasam.report.runs import predictions_of
-from shasam.report.subject import Drawn
-from shasam.runs.directory import RunDirectory
-from shasam.runs.log import read_log
+from shasam.report.subject import AuditOptions
+from shasam.runs.directory import RunDirectory, read_log
 from shasam.spec import resolve
 from shasam.training.checkpoint import read_checkpoint, save_checkpoint
 
@@ -104,12 +103,12 @@ class Files:
     def audit_csv(self, data: bytes) -> None:
         """A CSV of predictions."""
         predicted = read_predictions(self._write("p.csv", data), Columns())
-        subjects_of(predicted, Drawn(draws=100, strata="cell", min_group=2))
+        subjects_of(predicted, AuditOptions(draws=100, strata="cell", min_group=2))
 
     def audit_parquet(self, data: bytes) -> None:
         """A Parquet file of predictions."""
         predicted = read_predictions(self._write("p.parquet", data), Columns())
-        subjects_of(predicted, Drawn(draws=100, strata="cell", min_group=2))
+        subjects_of(predicted, AuditOptions(draws=100, strata="cell", min_group=2))
 
     def audit_arrow(self, data: bytes) -> None:
         """An Arrow file of predictions."""

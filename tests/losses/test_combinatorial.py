@@ -8,14 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from shasam.losses.combinatorial import (
-    FLCMILoss,
-    LogDetCMILoss,
-    flcmi,
-    flcmi_terms,
-    level_term,
-    logdetcmi,
-)
+from shasam.losses.sets import FLCMILoss, LogDetCMILoss, flcmi, flcmi_terms, level_term, logdetcmi
 from shasam.submodular import FLCMI, FacilityLocation, LogDet, conditional_mutual_information
 
 

@@ -23,25 +23,18 @@ import shasam.methods.grl
 import shasam.methods.lnl
 import shasam.methods.mfd
 import shasam.methods.posthoc
-import shasam.methods.supcon
 import shasam.methods.tadet
 import shasam.methods.two_stage
-import shasam.models.fair_attention
 from shasam.losses import fscl, mean_alignment, mmd, reverse_gradient, supcon
-from shasam.methods.balanced import Balanced
-from shasam.methods.balanced_hidden import BalancedHidden
 from shasam.methods.base import Stage
-from shasam.methods.ce import CE
+from shasam.methods.baselines import CE, Balanced, BalancedHidden, GroupDRO, Reweight
 from shasam.methods.fairvit import FairViT
 from shasam.methods.fdvae import FDVAE
-from shasam.methods.fscl import FSCL, FSCLPlus
+from shasam.methods.fscl import FSCL, FSCLPlus, SupCon
 from shasam.methods.grl import GRL
-from shasam.methods.groupdro import GroupDRO
 from shasam.methods.lnl import LNL
 from shasam.methods.mfd import MFD
 from shasam.methods.posthoc import PostHoc
-from shasam.methods.reweight import Reweight
-from shasam.methods.supcon import SupCon
 from shasam.methods.tadet import TADeT, TADeTMMD
 from shasam.models import Classifier
 from shasam.types import Batch, Losses, Predictions
@@ -533,7 +526,7 @@ patched(
     "supcon with itself in the denominator",
     "supcon",
     SupCon,
-    shasam.methods.supcon,
+    shasam.methods.fscl,
     "supcon",
     lambda z, t, temperature: (
         -(temperature / 0.07)
@@ -552,7 +545,7 @@ patched(
     "supcon ignores its temperature",
     "supcon",
     SupCon,
-    shasam.methods.supcon,
+    shasam.methods.fscl,
     "supcon",
     lambda z, t, temperature: supcon(z, t, temperature=0.5),
 )
@@ -560,7 +553,7 @@ patched(
     "supcon without a base temperature",
     "supcon",
     SupCon,
-    shasam.methods.supcon,
+    shasam.methods.fscl,
     "supcon",
     lambda z, t, temperature: supcon(z, t, temperature=temperature, base=temperature),
 )
@@ -673,7 +666,7 @@ patched(
     "fairvit: every mask learns from every image",
     "fairvit",
     FairViT,
-    shasam.models.fair_attention._Mask,
+    shasam.methods.fairvit._Mask,
     "backward",
     staticmethod(_ordinary),
 )
@@ -682,7 +675,7 @@ patched(
 def _bias_free(self: nn.Module, x: Tensor) -> Tensor:
     if self.state.weights_G is None:
         return F.linear(x, self.weight, self.bias)
-    mask = shasam.models.fair_attention.adaptive_mask(self.scores, self.state)
+    mask = shasam.methods.fairvit.adaptive_mask(self.scores, self.state)
     if self.heads is not None:
         mask = mask.repeat_interleave(self.out_features // 3 // self.heads).repeat(3)
     return F.linear(x, self.weight * mask[:, None], self.bias)
@@ -692,7 +685,7 @@ patched(
     "fairvit: the bias is not masked",
     "fairvit",
     FairViT,
-    shasam.models.fair_attention.MaskedLinear,
+    shasam.methods.fairvit.MaskedLinear,
     "forward",
     _bias_free,
 )

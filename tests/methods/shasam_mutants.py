@@ -11,7 +11,7 @@ from tests.methods.mutants import Step, mutant, patched, swapped
 from torch import Tensor
 
 import shasam.methods.shasam
-from shasam.losses.combinatorial import flcmi_terms, logdetcmi
+from shasam.losses.sets import flcmi_terms, logdetcmi
 from shasam.methods.base import Stage
 from shasam.methods.shasam import Shasam, ShasamLiteral, ShasamLogDet
 from shasam.mining import EmbeddingBank, ShasamMiner

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from shasam.errors import ContractError
 from shasam.methods.shasam import Shasam
-from shasam.mining import Mined
+from shasam.mining import MinedSets
 from shasam.types import Batch
 
 Sets = tuple[list[int], list[int], list[int]]
@@ -86,7 +86,7 @@ def shasam_oracle(m: Shasam, b: Batch, stage: str) -> Sequence:
 # -- mining ------------------------------------------------------------------------------------
 
 
-def shasam_mined(m: Shasam, z_A: Tensor, z_P: Tensor, z_N: Tensor, mined: Mined) -> None:
+def shasam_mined(m: Shasam, z_A: Tensor, z_P: Tensor, z_N: Tensor, mined: MinedSets) -> None:
     """Every pick of a mined set is the best one given those before it, by the definition."""
     rules = m.config.mining
     anchors = z_A[mined.anchors]

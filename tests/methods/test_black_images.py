@@ -10,7 +10,7 @@ from tests.tiny_data import TinyData
 
 from shasam.losses import unit_length
 from shasam.registry import names
-from shasam.spec.train import StageSpec, TrainSpec
+from shasam.spec.fields import StageSpec, TrainSpec
 from shasam.training.runtime import Runtime
 from shasam.training.trainer import Trainer
 

@@ -12,20 +12,17 @@ from torch import Tensor
 
 from shasam.errors import InputError
 from shasam.methods.base import Stage
-from shasam.methods.ce import CE
-from shasam.methods.fairvit import FairViT, fit_boundary
+from shasam.methods.baselines import CE, GroupDRO, Reweight
+from shasam.methods.fairvit import FairViT, MaskedLinear, MaskState, adaptive_mask, fit_boundary
 from shasam.methods.fdvae import FDVAE
-from shasam.methods.groupdro import GroupDRO
 from shasam.methods.mfd import MFD
-from shasam.methods.reweight import Reweight
 from shasam.methods.shasam import Shasam
 from shasam.models import ResNet18, ViT
-from shasam.models.fair_attention import MaskedLinear, MaskState, adaptive_mask
 from shasam.models.vit import drop_path
 from shasam.sampling import TrainingRows
 from shasam.spec import StageSpec
-from shasam.testing.lab import Lab, optimizers, take_steps
-from shasam.training.optimizers import learning_rate
+from shasam.testing.methods import Lab, optimizers, take_steps
+from shasam.training.stage import learning_rate
 from shasam.types import Batch, Triplet
 
 

@@ -9,10 +9,9 @@ import torch
 from tests.methods.oracles import tadet_oracle
 from tests.models import hub
 
-from shasam.methods.fairvit import FairViT
+from shasam.methods.fairvit import FairViT, MaskedLinear, add_masks
 from shasam.methods.tadet import TADeT
 from shasam.models import build_encoder, start_weights
-from shasam.models.fair_attention import MaskedLinear, add_masks
 from shasam.spec import resolve
 from shasam.testing import check_method
 

@@ -10,8 +10,7 @@ import torch
 from fairlearn.postprocessing import ThresholdOptimizer
 from sklearn.base import BaseEstimator, ClassifierMixin
 
-from shasam.methods.equalised_odds import fit_binary, fit_classes, uniform_by_id
-from shasam.methods.posthoc import PostHoc
+from shasam.methods.posthoc import PostHoc, fit_binary, fit_classes, uniform_by_id
 from shasam.models import ResNet18
 from shasam.types import Predictions
 

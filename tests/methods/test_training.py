@@ -14,8 +14,8 @@ from tests.tiny_data import TinyData
 from shasam.methods.base import Method
 from shasam.models import ResNet18, ViT
 from shasam.registry import lookup
-from shasam.runs.log import RunLog
-from shasam.spec.train import StageSpec, TrainSpec
+from shasam.runs.directory import RunLog
+from shasam.spec.fields import StageSpec, TrainSpec
 from shasam.training.runtime import Runtime
 from shasam.training.trainer import Trainer
 

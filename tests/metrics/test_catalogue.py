@@ -17,9 +17,9 @@ DOCS = Path(__file__).parents[2] / "docs" / "metrics.md"
 GUEST = """
 from shasam.metrics import Metric
 from shasam.metrics.catalogue import smallest_cell
-from shasam.metrics.reasons import empty_cell_or_one_group
-from shasam.metrics.statistic import Gap, largest
-from shasam.metrics.tables import right_by_class
+from shasam.metrics.counts import empty_cell_or_one_group
+from shasam.metrics.resampling import Gap, largest
+from shasam.metrics.counts import right_by_class
 
 def first_class(n_CPG, positive):
     return right_by_class(n_CPG)[..., :1, :, :]

@@ -21,12 +21,10 @@ from shasam.metrics import (
     widest,
     wilson,
 )
-from shasam.metrics.intervals import newcombe
-from shasam.metrics.resampling import Resampling, multinomial, shrunken, shuffled
-from shasam.metrics.scores import Scored, calibration_error
-from shasam.metrics.statistic import Gap, average
-from shasam.metrics.tables import right, right_by_class
-from shasam.metrics.tails import binomial_upper
+from shasam.metrics.counts import right, right_by_class
+from shasam.metrics.intervals import binomial_upper, newcombe
+from shasam.metrics.resampling import Gap, Resampling, average, multinomial, shrunken, shuffled
+from shasam.metrics.scores import ScoreRows, calibration_error
 
 COMPAS = (3175, 31, 2103, 509, 11, 343)  # rows of six races
 # ProPublica's table of two of them: true negatives, false positives, false negatives, true ones
@@ -239,7 +237,7 @@ def test_a_calibrated_model_is_not_called_badly_calibrated(rows: int) -> None:
         s = np.repeat([0, 1], rows)
         p = (score > 0.5).astype(int)
         counts = Counts.from_codes(t, p, s, ("a", "b"), ("x", "y"))
-        scored = Scored(Resampling(counts, 1, 200, i), t, p, s, np.stack([1 - score, score], 1))
+        scored = ScoreRows(Resampling(counts, 1, 200, i), t, p, s, np.stack([1 - score, score], 1))
         inside += calibration_error(scored, 0).low == 0
     assert inside / sims >= 0.95 - 3 * math.sqrt(0.05 * 0.95 / sims)  # was 85 % at 20 rows
 

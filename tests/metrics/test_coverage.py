@@ -7,7 +7,7 @@ import pytest
 from bench.coverage import METRICS, Tally, designs, numbers, simulate
 
 from shasam.metrics import Counts, evaluate_counts
-from shasam.metrics.coverage import ALARMS, HELD, approximate, nearest, simulated
+from shasam.metrics.evaluation import ALARMS, HELD, approximate, nearest, simulated
 
 
 def counts_of(sizes: list[int], classes: int = 2) -> Counts:

@@ -10,7 +10,7 @@ import pytest
 
 from shasam.errors import InputError
 from shasam.metrics import Counts, compare, compare_seeds, evaluate_counts, over_seeds, wilson
-from shasam.metrics.tails import quantile, two_sided_p
+from shasam.metrics.intervals import quantile, two_sided_p
 
 NO_SCIPY = "our Student distribution was not compared with SciPy's: pip install scipy"
 ABOUT = ("accuracy", "worst_group_accuracy", "eo_mean", "eo_max", "demographic_parity")

@@ -10,7 +10,7 @@ import pytest
 
 from shasam.errors import MemoryLimitError
 from shasam.metrics import Counts, compare, evaluate, evaluate_counts
-from shasam.metrics.memory import comparison_bytes, evaluation_bytes
+from shasam.metrics.intervals import comparison_bytes, evaluation_bytes
 
 
 def names(n: int) -> tuple[str, ...]:

@@ -23,12 +23,11 @@ from shasam.metrics import (
     threshold_curves,
     worst_slices,
 )
-from shasam.metrics.confusion import RATES
-from shasam.metrics.resampling import Resampling
-from shasam.metrics.roc import auc_and_error, gap_of_means
+from shasam.metrics.rates import RATES
+from shasam.metrics.resampling import Ratio, Resampling
+from shasam.metrics.scores import auc_and_error, gap_of_means
 from shasam.metrics.slices import _Tail, benjamini_hochberg
-from shasam.metrics.statistic import Ratio
-from shasam.report.words import levelled_down
+from shasam.report.verdict import levelled_down
 
 PROPUBLICA = Counts(
     np.array([[[990, 1139], [805, 349]], [[532, 461], [1369, 505]]]),

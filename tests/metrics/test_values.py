@@ -23,7 +23,7 @@ from shasam.metrics import (
     intersect,
     values,
 )
-from shasam.metrics.statistic import Gap
+from shasam.metrics.resampling import Gap
 
 
 def counts_of(n: np.ndarray) -> Counts:

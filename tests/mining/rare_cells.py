@@ -7,7 +7,7 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
-from shasam.data.manifest import SCHEMA, Manifest
+from shasam.data.splits import SCHEMA, Manifest
 
 
 def random_design(seed: int, most: int = 30) -> np.ndarray:

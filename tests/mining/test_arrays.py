@@ -12,7 +12,7 @@ import pytest
 from tests.data.vector_files import write_all
 
 from shasam.errors import ShasamError
-from shasam.mining.tables import read_embeddings
+from shasam.mining.offline import read_embeddings
 
 X = np.random.default_rng(0).normal(size=(20, 3))
 

@@ -7,7 +7,7 @@ import torch
 
 from shasam.errors import ContractError, InputError
 from shasam.mining import RandomMiner, ShasamMiner, feasible_pairs, pools_of
-from shasam.mining.miner import Mined, Miner
+from shasam.mining.miners import MinedSets, Miner
 from shasam.testing import check_miner
 from shasam.types import Triplet
 
@@ -31,22 +31,22 @@ def test_every_miner_keeps_the_contract(name):
 
 class FirstRows(Miner):
     def pick(self, z_A, z_P, z_N, k, generator):
-        return Mined(torch.arange(k), torch.arange(k), torch.arange(k), {})
+        return MinedSets(torch.arange(k), torch.arange(k), torch.arange(k), {})
 
 
 class TooFew(Miner):
     def pick(self, z_A, z_P, z_N, k, generator):
-        return Mined(torch.arange(k - 1), torch.arange(k), torch.arange(k), {})
+        return MinedSets(torch.arange(k - 1), torch.arange(k), torch.arange(k), {})
 
 
 class Twice(Miner):
     def pick(self, z_A, z_P, z_N, k, generator):
-        return Mined(torch.zeros(k, dtype=torch.long), torch.arange(k), torch.arange(k), {})
+        return MinedSets(torch.zeros(k, dtype=torch.long), torch.arange(k), torch.arange(k), {})
 
 
 class Moody(Miner):
     def pick(self, z_A, z_P, z_N, k, generator):
-        return Mined(torch.randperm(len(z_A))[:k], torch.arange(k), torch.arange(k), {})
+        return MinedSets(torch.randperm(len(z_A))[:k], torch.arange(k), torch.arange(k), {})
 
 
 @pytest.mark.parametrize("broken", [FirstRows, TooFew, Twice, Moody])
@@ -146,7 +146,7 @@ def test_pair_sampling_reaches_every_feasible_pair():
 
 
 def test_index_tuples_carry_the_labels_metric_learning_expects():
-    from shasam.mining.metric_learning import pair_tuple
+    from shasam.integrations.pml import pair_tuple
 
     z, t, s = labels()
     a1, p, a2, n = pair_tuple(ShasamMiner().mine(z, t, s, 5, small_pool="shrink"))

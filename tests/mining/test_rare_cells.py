@@ -11,7 +11,7 @@ from shasam.keyed import keyed
 from shasam.mining import MiningConfig, feasible_pairs
 from shasam.pipeline import results
 from shasam.pipeline.execute import execute
-from shasam.runs.log import read_log
+from shasam.runs.directory import read_log
 from shasam.sampling import MinedPlan, TrainingRows
 from shasam.spec import resolve
 from shasam.training.runtime import Runtime

@@ -6,7 +6,7 @@ import xml.etree.ElementTree as ET
 from pathlib import Path
 
 from shasam.commands.mine import draw_scenes
-from shasam.mining.scenes import mine_scene
+from shasam.mining.offline import mine_scene
 
 SVG = "{http://www.w3.org/2000/svg}"
 

@@ -9,7 +9,7 @@ from tests.models import hub
 
 from shasam.errors import InputError, SpecError
 from shasam.models import build_encoder, start_weights
-from shasam.models.hub_folder import FAMILIES
+from shasam.models.hub import FAMILIES
 from shasam.spec import resolve
 
 

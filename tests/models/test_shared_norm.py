@@ -8,7 +8,7 @@ from torch import nn
 
 from shasam.errors import SpecError
 from shasam.models import ResNet18
-from shasam.models.shared_norm import SharedBatchNorm, share_batch_norm
+from shasam.models.processes import SharedBatchNorm, share_batch_norm
 
 
 def alone(part: torch.Tensor) -> torch.Tensor:

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.csv as pacsv
 from tests.payloads import payloads
 
-from shasam.output.csv_text import cell_text, csv_text, harmless, text_cells
+from shasam.output import cell_text, csv_text, harmless, text_cells
 
 
 def test_every_payload_comes_back_as_one_cell_from_two_readers() -> None:

@@ -13,8 +13,7 @@ from tests.payloads import payloads
 
 from shasam import cli
 from shasam.commands.compare import compare
-from shasam.output.control import visible
-from shasam.output.terminal import Screen
+from shasam.output import Screen, visible
 
 CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]|[\u202a-\u202e\u2028\u2029]")
 
@@ -62,8 +61,8 @@ def test_a_payload_as_an_argument_is_answered_with_one_harmless_sentence(
 def test_a_failed_run_whose_error_looks_like_markup_does_not_stop_a_comparison(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from shasam.pipeline import sweep
-    from shasam.pipeline.sweep import Outcome
+    from shasam.pipeline import sweeps
+    from shasam.pipeline.sweeps import Outcome
 
     message = "no such file: [/b]\x1b[31m"
 
@@ -72,7 +71,7 @@ def test_a_failed_run_whose_error_looks_like_markup_does_not_stop_a_comparison(
         tell(outcome)
         return [outcome]
 
-    monkeypatch.setattr(sweep, "sweep", failing)
+    monkeypatch.setattr(sweeps, "sweep", failing)
     with pytest.raises(SystemExit):
         compare(methods="ce", seeds=1, out=tmp_path / "runs", page=tmp_path / "page.html")
     assert visible(message) in capsys.readouterr().out

@@ -18,7 +18,7 @@ from tests.reliability.measured import measured
 
 from shasam.data.decode import decode
 from shasam.documents import read_yaml
-from shasam.mining.tables import read_embeddings
+from shasam.mining.offline import read_embeddings
 from shasam.report.predictions import Columns, read_predictions
 
 pytestmark = pytest.mark.slow

@@ -23,7 +23,7 @@ from shasam.commands.report import report
 from shasam.commands.train import train
 from shasam.data import open_data
 from shasam.data.decode import decode
-from shasam.mining.tables import read_embeddings
+from shasam.mining.offline import read_embeddings
 from shasam.pipeline.execute import execute
 from shasam.spec import resolve
 from shasam.training.runtime import Runtime

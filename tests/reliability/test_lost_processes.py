@@ -15,7 +15,7 @@ import pytest
 
 from shasam.cli import main
 from shasam.errors import SpecError, TrainingError
-from shasam.spec.train import TrainSpec
+from shasam.spec.fields import TrainSpec
 from shasam.training.checkpoint import load_checkpoint
 from shasam.training.runtime import Runtime, make_fabric, watching_others
 

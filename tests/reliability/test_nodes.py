@@ -17,9 +17,8 @@ import torch
 from lightning_fabric.plugins.environments import LightningEnvironment, TorchElasticEnvironment
 
 from shasam.errors import SpecError, TrainingError
-from shasam.spec.train import TrainSpec
-from shasam.training.processes import agree
-from shasam.training.runtime import Runtime, make_fabric
+from shasam.spec.fields import TrainSpec
+from shasam.training.runtime import Runtime, agree, make_fabric
 
 SMALL = ["--profile", "smoke", "--device", "cpu", "--encoder", "vit", "--no-report"]
 for pair in ("data.n=80", "data.holdout_per_cell=10", "model.depth=1", "model.patch=8"):

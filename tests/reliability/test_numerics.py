@@ -10,7 +10,7 @@ from tests.methods.test_training import build
 from tests.mining.rare_cells import CellData
 
 from shasam.losses import FLCMILoss, LogDetCMILoss, fscl, supcon, unit_length
-from shasam.spec.train import StageSpec, TrainSpec
+from shasam.spec.fields import StageSpec, TrainSpec
 from shasam.training.runtime import Runtime
 from shasam.training.trainer import Trainer
 

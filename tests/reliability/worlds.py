@@ -14,7 +14,7 @@ from safetensors.torch import save_file
 from tests.methods.test_training import build
 from tests.tiny_data import TinyData
 
-from shasam.spec.train import StageSpec, TrainSpec
+from shasam.spec.fields import StageSpec, TrainSpec
 from shasam.training.inference import read_rows
 from shasam.training.runtime import Runtime
 from shasam.training.trainer import Trainer

@@ -211,7 +211,7 @@ def test_an_infinite_label_is_a_sentence(tmp_path: Path, odd: float) -> None:
 def test_an_intersection_that_does_not_fit_in_memory_is_left_out_with_the_figure(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shasam.metrics.memory.MOST_BYTES", 2 * 2**20)
+    monkeypatch.setattr("shasam.metrics.intervals.MOST_BYTES", 2 * 2**20)
     rng = np.random.default_rng(0)
     n = 2000
     rows = {
@@ -231,7 +231,7 @@ def test_an_intersection_that_does_not_fit_in_memory_is_left_out_with_the_figure
 def test_many_classes_are_measured_with_fewer_draws_and_that_is_said(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shasam.metrics.memory.MOST_BYTES", 64 * 2**20)
+    monkeypatch.setattr("shasam.metrics.intervals.MOST_BYTES", 64 * 2**20)
     n = 30_000
     rng = np.random.default_rng(0)
     rows = {"y": np.arange(n) % 60, "guess": rng.integers(0, 60, n), "g": rng.integers(0, 2, n)}
@@ -240,7 +240,7 @@ def test_many_classes_are_measured_with_fewer_draws_and_that_is_said(
     draws = json.loads(out.read_text(encoding="utf-8"))["audits"][0]["draws"]
     assert 250 <= draws < 2000
     assert f"{draws:,} draws instead of 2,000" in " ".join(capsys.readouterr().err.split())
-    monkeypatch.setattr("shasam.metrics.memory.MOST_BYTES", 2**20)
+    monkeypatch.setattr("shasam.metrics.intervals.MOST_BYTES", 2**20)
     with pytest.raises(MemoryLimitError, match="60 classes and 2 groups need"):
         audit([path], label="y", prediction="guess", sensitive=["g"])
 

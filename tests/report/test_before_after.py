@@ -11,8 +11,7 @@ from run_files import make_run
 
 from shasam.metrics import over_seeds
 from shasam.report import write_report
-from shasam.report.runs import subject_of
-from shasam.report.variants import opened_runs
+from shasam.report.runs import opened_runs, subject_of
 
 
 def verdict_of(page: Path) -> str:

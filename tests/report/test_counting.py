@@ -14,8 +14,7 @@ import pytest
 
 from shasam.commands.audit import audit
 from shasam.errors import InputError, ShasamWarning
-from shasam.output.progress import shown_progress
-from shasam.output.terminal import Screen
+from shasam.output import Screen, shown_progress
 
 DOCS = Path(__file__).parents[2] / "docs"
 KNOWN = {"sensitive": ["sex", "race"], "score": ["score"]}
@@ -78,8 +77,8 @@ def test_rows_counted_in_batches_give_the_audit_of_the_rows(
     pq.write_table(rows, tmp_path / "p.parquet")
     truth = measured(tmp_path / "p.parquet", tmp_path / "truth.json", **flags)
     monkeypatch.setattr("shasam.report.predictions.MOST_ROWS", 1000)
-    monkeypatch.setattr("shasam.tables.parquet_table.BATCH", 700)
-    monkeypatch.setattr("shasam.tables.table.BATCH", 700)
+    monkeypatch.setattr("shasam.tables.BATCH", 700)
+    monkeypatch.setattr("shasam.tables.BATCH", 700)
     path = tmp_path / "p.parquet"
     if kind == "csv":
         path = tmp_path / "p.csv"
@@ -179,7 +178,7 @@ def test_counts_that_are_no_whole_numbers_are_named(tmp_path: Path, n: str) -> N
 def test_long_work_shows_a_bar_on_a_terminal_and_nothing_elsewhere(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("shasam.output.progress.PATIENCE", -1.0)
+    monkeypatch.setattr("shasam.output.PATIENCE", -1.0)
     for terminal in (True, False):
         out = io.StringIO()
         with shown_progress(Screen(file=out, force_terminal=terminal)) as named:

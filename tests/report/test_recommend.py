@@ -11,8 +11,8 @@ from tests.report.run_files import make_run
 
 from shasam.errors import SpecError
 from shasam.report import write_report
-from shasam.report.recommend import recommendations
-from shasam.report.variants import opened_runs
+from shasam.report.comparison import recommendations
+from shasam.report.runs import opened_runs
 
 
 def runs_of(folder: Path, values: dict[str, list[tuple[float, float]]]) -> list[Path]:

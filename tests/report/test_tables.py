@@ -14,7 +14,7 @@ from tests.report.run_files import make_run
 from shasam.errors import SpecError
 from shasam.report import rows_of, table, write_report
 from shasam.report.published import published
-from shasam.report.tables import Row
+from shasam.report.run_tables import ResultRow
 
 
 def test_every_format_has_a_row_for_each_method(many_runs: list[Path]) -> None:
@@ -32,7 +32,7 @@ def test_every_format_has_a_row_for_each_method(many_runs: list[Path]) -> None:
 
 def test_no_cell_of_a_table_is_taken_for_a_formula_or_for_html() -> None:
     for name in payloads():
-        row = Row(name, name, 1, {"accuracy": (0.5, 0.4, 0.6, 0.1)}, name)
+        row = ResultRow(name, name, 1, {"accuracy": (0.5, 0.4, 0.6, 0.1)}, name)
         head, line = csv.reader(io.StringIO(table([row], "csv"), newline=""))
         assert len(head) == len(line)
         assert not any(cell.startswith(("=", "+", "-", "@")) for cell in line), name

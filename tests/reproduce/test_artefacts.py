@@ -12,13 +12,20 @@ import pytest
 from shasam.cli import main
 from shasam.errors import DataError, SpecError
 from shasam.report.published import printed_table
-from shasam.reproduce import differences, drawn, filled, make, objectives, speed, written
-from shasam.reproduce.artefact import NAMES, Artefact, artefact
-from shasam.reproduce.cells import Place, cells, identity, place_of
-from shasam.reproduce.recorded import MadeWith, made_with
+from shasam.reproduce import cost, filling, make, render, table1
+from shasam.reproduce.artefact import (
+    NAMES,
+    Artefact,
+    DataLocation,
+    artefact,
+    cells,
+    identity,
+    place_of,
+)
+from shasam.reproduce.filling import RecordedRequest, made_with
 from shasam.runs.records import read_records
 from shasam.spec import resolve
-from shasam.spec.profiles import PROFILES
+from shasam.spec.layers import PROFILES
 
 pytestmark = pytest.mark.needs_torch
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
@@ -39,7 +46,7 @@ parts: {resnet: {CE: {method: ce}}}
 def test_every_row_and_column_of_the_package_is_a_specification(name, profile):
     one = artefact(name, profile=profile)
     assert one.data is not None
-    runs, refused = cells(one, Place(one.data), profile=profile, seeds=1)
+    runs, refused = cells(one, DataLocation(one.data), profile=profile, seeds=1)
     assert not refused
     assert len(runs) == len(one.rows()) * len(one.columns)
     assert len({(run.identity, one.head(run.row)) for run in runs}) == len(runs)
@@ -70,9 +77,9 @@ def test_the_published_numbers_are_those_of_the_paper():
 
 def test_a_table_is_filled_from_records_and_a_cell_without_a_run_is_empty():
     one = artefact("utkface", profile="cpu")
-    runs, refused = cells(one, Place("utkface"), profile="cpu", seeds=3)
+    runs, refused = cells(one, DataLocation("utkface"), profile="cpu", seeds=3)
     done = {
-        identity(resolve(run.spec.as_dict())): filled.Done(
+        identity(resolve(run.spec.as_dict())): filling.RunResult(
             {None: {"accuracy": 0.8 + run.seed / 100, "eo_mean": 0.1}, "other": {"accuracy": 0.1}},
             "abc" * 8,
             {"images_seen": 96_000},
@@ -80,26 +87,26 @@ def test_a_table_is_filled_from_records_and_a_cell_without_a_run_is_empty():
         for run in runs
         if (run.row, run.column) == ("FSCL+", "alpha 4")
     }
-    full = filled.fill(one, runs, done, profile="cpu", data="utkface", refused=refused)
+    full = filling.fill(one, runs, done, profile="cpu", data="utkface", refused=refused)
     assert full.done == 3
-    text = written.as_markdown(full)
+    text = render.as_markdown(full)
     accuracy, odds = (line for line in text.splitlines() if line.startswith("| FSCL+ |"))
     assert accuracy == "| FSCL+ | 91.5 · | 92.2 · | 90.1 · 81.0 ± 1.0 (-9.1) |"
     assert odds == "| FSCL+ | 0.6 · | 1.0 · | 1.6 · 10.0 ± 0.0 (+8.4) |"
     for empty in (line for line in text.splitlines() if line.startswith("| MFD |")):
         assert not set(empty) - set("| MFD")
     assert f"3 of {len({run.identity for run in runs})} runs, seeds 0 to 2; data: utkface" in text
-    rows = list(csv.DictReader(written.as_csv(full).splitlines()))
+    rows = list(csv.DictReader(render.as_csv(full).splitlines()))
     own = [r for r in rows if (r["row"], r["column"]) == ("FSCL+", "alpha 4")]
     assert [r["seeds"] for r in own] == ["3", "3"]
-    assert r"90.1 $\cdot$ 81.0 $\pm$ 1.0 (-9.1)" in written.as_latex(full)
+    assert r"90.1 $\cdot$ 81.0 $\pm$ 1.0 (-9.1)" in render.as_latex(full)
 
 
-def compared(columns: int, seeds: int, own: str) -> list[differences.Difference]:
+def compared(columns: int, seeds: int, own: str) -> list[filling.RowDifference]:
     """An artefact of two rows; CE's accuracy is 0.5, SHaSaM's grows by a point a seed or column."""
     one = artefact("table2", profile="smoke").only(["resnet"], None)
     one = one.only(None, list(one.columns)[:columns])
-    runs, refused = cells(one, Place("celeba"), profile="smoke", seeds=seeds)
+    runs, refused = cells(one, DataLocation("celeba"), profile="smoke", seeds=seeds)
     numbers = {column: i for i, column in enumerate(one.columns)}
     done = {}
     for run in runs:
@@ -107,9 +114,9 @@ def compared(columns: int, seeds: int, own: str) -> list[differences.Difference]
         value = 0.5 + (0.02 + 0.01 * step if run.row == "SHaSaM FLCMI" else 0.0)
         test = {None: {"accuracy": value, "eo_mean": 0.1}}
         if run.row != "FSCL+" and (run.row, run.seed) != ("CE", 0):  # one row and one seed missing
-            done[run.identity] = filled.Done(test, "abc" * 8, {"images_seen": 96})
-    full = filled.fill(one, runs, done, profile="smoke", data="celeba", refused=refused)
-    return list(differences.differences(full))
+            done[run.identity] = filling.RunResult(test, "abc" * 8, {"images_seen": 96})
+    full = filling.fill(one, runs, done, profile="smoke", data="celeba", refused=refused)
+    return list(filling.differences(full))
 
 
 def test_rows_are_compared_over_settings_or_seeds_whichever_there_are_more_of():
@@ -144,14 +151,14 @@ def test_a_comparison_of_a_row_that_is_not_there_is_an_error(tmp_path):
 
 def test_a_row_shows_the_predictions_that_it_names():
     one = artefact("utkface", profile="cpu")
-    runs, refused = cells(one, Place("utkface"), profile="cpu", seeds=1)
+    runs, refused = cells(one, DataLocation("utkface"), profile="cpu", seeds=1)
     row = "FSCL+, balanced second stage"
     assert one.head(row) == "encoder-balanced" and one.head("FSCL+") is None
     own, other = ({r.identity for r in runs if r.row == name} for name in (row, "FSCL+"))
     assert own == other  # the same runs
     tests = {None: {"accuracy": 0.8}, "encoder-balanced": {"accuracy": 0.9}}
-    done = {i: filled.Done(tests, "abc" * 8, {"images_seen": 1}) for i in own}
-    full = filled.fill(one, runs, done, profile="cpu", data="utkface", refused=refused)
+    done = {i: filling.RunResult(tests, "abc" * 8, {"images_seen": 1}) for i in own}
+    full = filling.fill(one, runs, done, profile="cpu", data="utkface", refused=refused)
     assert full.get("FSCL+", "alpha 4", "accuracy").mean == pytest.approx(80)
     assert full.get(row, "alpha 4", "accuracy").mean == pytest.approx(90)
 
@@ -181,31 +188,31 @@ def test_unknown_names_are_answered_with_the_nearest():
 def test_figures_of_every_kind_are_drawn(name):
     one = artefact(name, profile="cpu")
     assert one.data is not None
-    runs, refused = cells(one, Place(one.data), profile="cpu", seeds=2)
+    runs, refused = cells(one, DataLocation(one.data), profile="cpu", seeds=2)
     done = {
-        run.identity: filled.Done(
+        run.identity: filling.RunResult(
             {None: {"accuracy": 0.7 + i % 7 / 100, "eo_mean": i % 11 / 100}},
             "0" * 64,
             {"images_seen": i},
         )
         for i, run in enumerate(runs)
     }
-    full = filled.fill(one, runs, done, profile="cpu", data=one.data, refused=refused)
-    figure = drawn.draw(full)
+    full = filling.fill(one, runs, done, profile="cpu", data=one.data, refused=refused)
+    figure = render.draw(full)
     assert figure is not None
-    marks = ElementTree.fromstring(drawn.standalone(figure))
+    marks = ElementTree.fromstring(render.standalone(figure))
     assert sum("c0" in (mark.get("class") or "").split() for mark in marks.iter()) > 1
 
 
 def test_a_picture_without_words_is_not_written(tmp_path, monkeypatch, capsys):
     pytest.importorskip("resvg_py")
-    figure = drawn.picture(60, 20, [drawn.text(2, 15, "words")], "a word")
-    drawn._draws_words.cache_clear()
-    monkeypatch.setattr(drawn, "FONTS_BY_NAME", "No Such Font")  # as where none is installed
+    figure = render.picture(60, 20, [render.text(2, 15, "words")], "a word")
+    render._draws_words.cache_clear()
+    monkeypatch.setattr(render, "FONTS_BY_NAME", "No Such Font")  # as where none is installed
     try:
-        assert drawn.save(figure, tmp_path / "a.svg") == [tmp_path / "a.svg"]
+        assert render.save(figure, tmp_path / "a.svg") == [tmp_path / "a.svg"]
     finally:
-        drawn._draws_words.cache_clear()
+        render._draws_words.cache_clear()
     assert "no PNG of a.svg: this system has no fonts" in capsys.readouterr().out
 
 
@@ -263,17 +270,17 @@ def files(folder: Path) -> dict[str, bytes]:
 
 
 def test_what_records_were_made_with_is_found_out():
-    def lies_in(one: Artefact, part: bool) -> Place:
+    def lies_in(one: Artefact, part: bool) -> DataLocation:
         return place_of(one, celeba=Path("celeba"), part=part)
 
-    def made(name: str, profiles: list[str], columns: list[str] | None = None) -> MadeWith:
+    def made(name: str, profiles: list[str], columns: list[str] | None = None) -> RecordedRequest:
         def declared(profile: str) -> Artefact:
             return artefact(name, profile=profile).only(None, columns)
 
         records = EXPERIMENTS / "tables-celeba"
         return made_with(records, declared, lies_in, profiles, [False, True])
 
-    assert made("budget", list(PROFILES)) == MadeWith("short", part=True, seeds=3)
+    assert made("budget", list(PROFILES)) == RecordedRequest("short", part=True, seeds=3)
     found = made("convergence", list(PROFILES), ["50 steps"])  # a column of this profile alone
     assert found.profile == "short"
     with pytest.raises(SpecError, match="no setting '5 steps'"):
@@ -306,7 +313,7 @@ def test_what_is_done_is_written_and_kept_where_another_run_fails(tmp_path, monk
 
 
 def test_table_1_shows_what_the_printed_objectives_cannot_tell_apart():
-    rows = {row[:2]: row[2:] for row in objectives.rows()}
+    rows = {row[:2]: row[2:] for row in table1.rows()}
     for (_, _), (printed, definition, _) in rows.items():
         assert printed == pytest.approx(definition, abs=1e-9)
     for name in ("FLCMI", "LogDetCMI"):
@@ -319,7 +326,7 @@ def test_table_1_shows_what_the_printed_objectives_cannot_tell_apart():
 
 
 def test_the_speed_of_this_machine_is_measured_by_a_few_steps():
-    assert speed.on_drawn_faces("smoke", "resnet18") > 0
+    assert cost.on_drawn_faces("smoke", "resnet18") > 0
 
 
 @pytest.mark.parametrize(
@@ -334,4 +341,4 @@ def test_the_speed_of_this_machine_is_measured_by_a_few_steps():
 )
 def test_the_estimate_counts_every_view_of_every_stage_on_images(method, views):
     spec = resolve({"method": method, "data": {"name": "utkface"}}, profile="paper")
-    assert speed.views_of_training(spec, images=9600) == views
+    assert cost.views_of_training(spec, images=9600) == views

@@ -8,10 +8,17 @@ from pathlib import Path
 import pytest
 
 from shasam.documents import read_json
-from shasam.reproduce import cost, drawn, filled, objectives, written
-from shasam.reproduce.artefact import Artefact, artefact
-from shasam.reproduce.cells import Cell, Place, cells, identity, place_of
-from shasam.reproduce.recorded import made_with
+from shasam.reproduce import cost, filling, render, table1
+from shasam.reproduce.artefact import (
+    Artefact,
+    ArtefactRun,
+    DataLocation,
+    artefact,
+    cells,
+    identity,
+    place_of,
+)
+from shasam.reproduce.filling import made_with
 from shasam.runs.records import read_records
 from shasam.spec import stored_spec
 
@@ -24,19 +31,19 @@ RECORDS = {
 }
 TABLES = sorted(page.stem for page in PAGES.glob("*.md") if page.stem not in ("cost", "table1"))
 
-done = cache(filled.from_records)
+done = cache(filling.from_records)
 
 
 def declared(name: str) -> Artefact:
     return artefact(name, profile="short")
 
 
-def lies_in(one: Artefact, part: bool) -> Place:
+def lies_in(one: Artefact, part: bool) -> DataLocation:
     return place_of(one, celeba=Path("celeba"), utkface=Path("utkface"), part=part)
 
 
 @cache
-def runs_of(name: str) -> tuple[list[Cell], dict[str, str]]:
+def runs_of(name: str) -> tuple[list[ArtefactRun], dict[str, str]]:
     """As ``--from-records`` takes them."""
     one = declared(name)
     assert one.data is not None
@@ -51,12 +58,12 @@ def test_a_table_of_the_docs_comes_out_of_the_records(name):
     assert one.data is not None
     runs, refused = runs_of(name)
     found = done(RECORDS[one.data])
-    full = filled.fill(one, runs, found, profile="short", data=one.data, refused=refused)
+    full = filling.fill(one, runs, found, profile="short", data=one.data, refused=refused)
     assert full.done > 0
-    assert written.as_markdown(full) == (PAGES / f"{name}.md").read_text(encoding="utf-8")
-    figure = drawn.draw(full)
+    assert render.as_markdown(full) == (PAGES / f"{name}.md").read_text(encoding="utf-8")
+    figure = render.draw(full)
     assert figure is not None
-    assert drawn.standalone(figure) == (PAGES / f"{name}.svg").read_text(encoding="utf-8")
+    assert render.standalone(figure) == (PAGES / f"{name}.svg").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(
@@ -74,7 +81,7 @@ def test_the_costs_of_the_docs_come_out_of_their_record():
 
 
 def test_table_1_of_the_docs_is_what_the_formulas_give():
-    assert objectives.as_markdown() == (PAGES / "table1.md").read_text(encoding="utf-8")
+    assert table1.as_markdown() == (PAGES / "table1.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("data", RECORDS)

@@ -25,7 +25,7 @@ def train_until(
 
     from shasam.pipeline import results
     from shasam.pipeline.execute import execute
-    from shasam.runs.log import RunLog
+    from shasam.runs.directory import RunLog
     from shasam.spec import resolve
     from shasam.training.runtime import Runtime
     from shasam.training.trainer import Trainer

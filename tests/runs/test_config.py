@@ -5,7 +5,7 @@ import yaml
 
 from shasam.documents import read_yaml
 from shasam.errors import SpecError
-from shasam.pipeline.grid import expand
+from shasam.pipeline.sweeps import expand
 from shasam.spec import ViewsSpec, merge, parse_set, resolve, stored_spec
 
 
@@ -111,7 +111,7 @@ def test_auto_is_the_precision_that_the_processor_is_made_for(
     monkeypatch, tmp_path, flags, held, size, chosen
 ):
     (tmp_path / "cpuinfo").write_text(f"model name : one\nflags : {flags}\n")
-    monkeypatch.setattr("shasam.spec.hardware._PROCESSOR", str(tmp_path / "cpuinfo"))
+    monkeypatch.setattr("shasam.spec.run._PROCESSOR", str(tmp_path / "cpuinfo"))
     monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", held or "DEFAULT")
     asked = {"method": "ce", "train": {"precision": "auto"}, "data": {"size": size}}
     spec = resolve(asked, profile="cpu")

@@ -11,11 +11,9 @@ from tests.data.folders import make_folder
 from shasam.commands.embed import embed as command
 from shasam.data.decode import decode
 from shasam.errors import DataError, SpecError
-from shasam.pipeline import embed as parts
-from shasam.pipeline.embed import embed
-from shasam.pipeline.embedder import Embedder
-from shasam.spec.data import DataSpec
-from shasam.spec.model import ModelSpec
+from shasam.pipeline import embedding as parts
+from shasam.pipeline.embedding import Embedder, embed
+from shasam.spec.fields import DataSpec, ModelSpec
 
 SIZE, WIDTH = 8, 3
 

@@ -10,12 +10,11 @@ import pytest
 import torch
 from tests.tiny_data import TinyData
 
-from shasam.pipeline.build import build_method
-from shasam.pipeline.execute import execute
+from shasam.pipeline.execute import build_method, execute
 from shasam.pipeline.load import load
-from shasam.runs.predictions import read_predictions
+from shasam.runs.directory import read_predictions
 from shasam.spec import resolve
-from shasam.training.prepare import prepare
+from shasam.training.inference import prepare
 from shasam.training.runtime import Runtime
 
 QUIET = Runtime(device="cpu", quiet=True)

@@ -29,13 +29,10 @@ from shasam.metrics import evaluate
 from shasam.pipeline.execute import execute
 from shasam.pipeline.load import load
 from shasam.report import write_model_card, write_report
-from shasam.runs.directory import RunDirectory
-from shasam.runs.log import read_log
-from shasam.runs.predictions import read_predictions
+from shasam.runs.directory import RunDirectory, read_log, read_predictions
 from shasam.spec import resolve
-from shasam.training.interrupt import Interrupt
-from shasam.training.probes import linear_probe
-from shasam.training.runtime import Runtime
+from shasam.training.inference import linear_probe
+from shasam.training.runtime import Interrupt, Runtime
 from shasam.training.trainer import Trainer
 
 QUIET = Runtime(device="cpu", quiet=True)
@@ -224,7 +221,7 @@ def test_a_signal_in_the_last_save_of_training_is_not_swallowed(tmp_path, monkey
 
 def test_signals_of_one_second_are_one_wish_to_stop_and_ctrl_c_later_stops_at_once(monkeypatch):
     now = [100.0]
-    monkeypatch.setattr("shasam.training.interrupt.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("shasam.training.runtime.time.monotonic", lambda: now[0])
     with pytest.raises(Stopped) as stopped, Interrupt() as stop:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGINT):
             os.kill(os.getpid(), number)

@@ -19,14 +19,14 @@ from shasam.commands.evaluate import evaluate
 from shasam.commands.predict import predict
 from shasam.commands.report import report
 from shasam.commands.train import train
-from shasam.data.manifest import SCHEMA, Manifest
+from shasam.data.splits import SCHEMA, Manifest
 from shasam.documents import parse_yaml
 from shasam.errors import DataError, MemoryLimitError, ShasamError
-from shasam.pipeline import warm
+from shasam.pipeline import engines
 from shasam.pipeline.load import load
-from shasam.pipeline.sweep import sweep
+from shasam.pipeline.sweeps import sweep
 from shasam.runs.directory import RunDirectory
-from shasam.runs.how import How
+from shasam.runs.execution import ExecutionOptions
 
 TINY = ["data.n=80", "data.holdout_per_cell=10", "data.size=32", "train.steps=4"]
 
@@ -98,10 +98,10 @@ def test_a_sweep_writes_its_own_files_and_not_where_links_lead(
 ) -> None:
     (run / "DONE").unlink()
     canaries = [linked(run, n, tmp_path / f"canary-{n}") for n in ("asked.yaml", "output.txt")]
-    if not forked or not warm.POSSIBLE:
-        monkeypatch.setattr(warm, "POSSIBLE", False)
+    if not forked or not engines.POSSIBLE:
+        monkeypatch.setattr(engines, "POSSIBLE", False)
         monkeypatch.setattr(sys, "executable", shutil.which("true"))  # the run is not the point
-    (outcome,) = sweep([RunDirectory(run).spec()], run.parent, How(device="cpu"))
+    (outcome,) = sweep([RunDirectory(run).spec()], run.parent, ExecutionOptions(device="cpu"))
     assert outcome.path == run and outcome.status == "done"
     assert [c.read_text() for c in canaries] == ["mine\n"] * 2
 

@@ -7,7 +7,7 @@ import pytest
 from safetensors.torch import load_file
 from tests.runs.killable import run_child
 
-from shasam.runs.log import read_log
+from shasam.runs.directory import read_log
 from shasam.spec import resolve
 from shasam.training.checkpoint import load_checkpoint
 

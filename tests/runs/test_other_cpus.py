@@ -14,7 +14,7 @@ from tests.runs.elsewhere import measure
 from tests.tiny_data import TinyData
 
 from shasam.pipeline.execute import execute
-from shasam.runs.reproducible import REPRODUCIBLE
+from shasam.runs.machine import REPRODUCIBLE
 from shasam.spec import resolve
 from shasam.training.runtime import Runtime
 

@@ -13,14 +13,16 @@ from tests.tiny_data import TinyData
 from shasam.errors import InputError, SpecError
 from shasam.pipeline.execute import execute
 from shasam.pipeline.replay import difference, open_record, says
-from shasam.runs.machine import SETTINGS, computed_with, machine
-from shasam.runs.records import keep
-from shasam.runs.reproducible import (
+from shasam.runs.machine import (
     REPRODUCIBLE,
+    SETTINGS,
+    computed_with,
     how_runs_compute,
+    machine,
     restart_with,
     variables_of_runs,
 )
+from shasam.runs.records import keep
 from shasam.spec import resolve
 from shasam.training.runtime import Runtime
 
@@ -120,7 +122,7 @@ def test_tables_say_what_they_were_computed_with():
 
 
 def test_jobs_change_threads_and_the_sweep_says_so(monkeypatch):
-    monkeypatch.setattr("shasam.runs.threads.usable_cores", lambda: 4)
+    monkeypatch.setattr("shasam.runs.machine.usable_cores", lambda: 4)
     line = how_runs_compute(2, None, False)
     assert "2 threads" in line and "--jobs" in line
     assert variables_of_runs(2, None, False)["OMP_NUM_THREADS"] == "2"

@@ -7,10 +7,10 @@ import torch
 from tests.tiny_data import TinyData
 
 from shasam.pipeline.execute import execute
-from shasam.pipeline.representation import fit_head
-from shasam.runs.log import read_log
+from shasam.pipeline.results import fit_head
+from shasam.runs.directory import read_log
 from shasam.spec import resolve
-from shasam.training.probes import linear_guess, mlp_guess, within_class
+from shasam.training.inference import linear_guess, mlp_guess, within_class
 from shasam.training.runtime import Runtime
 
 QUIET = Runtime(device="cpu", quiet=True)

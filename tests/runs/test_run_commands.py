@@ -17,7 +17,7 @@ from shasam.commands.predict import predict
 from shasam.commands.sweep import sweep
 from shasam.commands.train import train
 from shasam.errors import InputError, SpecError
-from shasam.runs.how import How
+from shasam.runs.execution import ExecutionOptions
 
 TINY = ["data.n=80", "data.holdout_per_cell=10", "data.size=32", "train.steps=4"]
 
@@ -94,7 +94,7 @@ def test_a_sweep_runs_what_is_not_done_and_skips_what_is(trained, tmp_path, capf
     assert "skipped ce-" in capfd.readouterr().out
     grid["runs"] = [{"method": "balanced"}]
     (tmp_path / "grid.yaml").write_text(yaml.safe_dump(grid))
-    sweep(tmp_path / "grid.yaml", out=tmp_path / "runs", how=How(device="cpu"))
+    sweep(tmp_path / "grid.yaml", out=tmp_path / "runs", how=ExecutionOptions(device="cpu"))
     shown = capfd.readouterr().out
     assert "done    balanced-" in shown and "acc" in shown
     assert len(list((tmp_path / "runs").glob("*/DONE"))) == 1
@@ -111,7 +111,7 @@ def test_a_comparison_shows_each_method_once_and_skips_what_is_done(trained, tmp
             set_=[*TINY, "model.depth=1"],
             out=tmp_path / "runs",
             page=page,
-            how=How(device="cpu"),
+            how=ExecutionOptions(device="cpu"),
         )
         return capfd.readouterr().out
 

@@ -15,10 +15,9 @@ import yaml
 
 from shasam.cli import app, main
 from shasam.errors import Stopped
-from shasam.pipeline import engines, warm
-from shasam.pipeline import sweep as sweeps
+from shasam.pipeline import engines, sweeps
 from shasam.runs.directory import RunDirectory
-from shasam.runs.how import How
+from shasam.runs.execution import ExecutionOptions
 from shasam.spec import resolve
 from shasam.training.checkpoint import load_checkpoint
 
@@ -125,13 +124,13 @@ def test_two_sweeps_in_one_folder_share_the_runs(tmp_path, monkeypatch):
             command = [sys.executable, "-c", CHILD, str(run.path), name]
             return subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
 
-    monkeypatch.setattr(warm, "POSSIBLE", False)
+    monkeypatch.setattr(engines, "POSSIBLE", False)
     monkeypatch.setattr(engines, "start_training", start)
     specs = [resolve({"method": "ce", "seed": seed}, profile="smoke") for seed in range(6)]
     found: dict[str, list[sweeps.Outcome]] = {}
 
     def work(threads: str) -> None:
-        how = How(jobs=2, threads=int(threads))
+        how = ExecutionOptions(jobs=2, threads=int(threads))
         found[names[threads]] = sweeps.sweep(specs, tmp_path, how, say=lambda text: None)
 
     threads = [threading.Thread(target=work, args=(name,)) for name in names]
@@ -155,7 +154,7 @@ def test_a_run_that_is_being_trained_by_hand_is_waited_for(tmp_path, monkeypatch
     run = RunDirectory(tmp_path / spec.name)
     run.make()
     second = "started a second process"
-    monkeypatch.setattr(warm, "POSSIBLE", False)
+    monkeypatch.setattr(engines, "POSSIBLE", False)
     monkeypatch.setattr(engines, "start_training", lambda *args: pytest.fail(second))
     said: list[str] = []
 
@@ -170,7 +169,7 @@ def test_a_run_that_is_being_trained_by_hand_is_waited_for(tmp_path, monkeypatch
 
 
 SHORT = {"n": 80, "holdout_per_cell": 10, "size": 32}
-on_linux = pytest.mark.skipif(not warm.POSSIBLE, reason="runs are forked on Linux alone")
+on_linux = pytest.mark.skipif(not engines.POSSIBLE, reason="runs are forked on Linux alone")
 
 
 @on_linux
@@ -178,8 +177,10 @@ def test_a_forked_run_has_the_bits_of_one_that_was_started_anew(tmp_path, cache,
     spec = resolve({"method": "ce", "data": SHORT, "train": {"steps": 3}}, profile="smoke")
     found = {}
     for word, possible in (("one", True), ("two", False)):
-        monkeypatch.setattr(warm, "POSSIBLE", possible)
-        (outcome,) = sweeps.sweep([spec], tmp_path / word, How(threads=1), say=lambda text: None)
+        monkeypatch.setattr(engines, "POSSIBLE", possible)
+        (outcome,) = sweeps.sweep(
+            [spec], tmp_path / word, ExecutionOptions(threads=1), say=lambda text: None
+        )
         assert outcome.status == "done", outcome.message
         found[word] = RunDirectory(outcome.path)
     for name in ("model.safetensors", "predictions.parquet", "metrics.json", "output.txt"):
@@ -202,7 +203,7 @@ def test_a_forked_run_that_fails_says_why_and_the_next_one_is_carried_out(tmp_pa
 
 @on_linux
 def test_runs_are_seen_to_their_end_when_the_process_that_forked_them_is_killed(tmp_path):
-    class Patient(warm.WarmStarter):
+    class Patient(engines.WarmStarter):
         def kill_server(self) -> None:
             self._server.kill()
             self._server.wait()

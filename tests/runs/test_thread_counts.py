@@ -8,18 +8,17 @@ from pathlib import Path
 import pytest
 
 from shasam.errors import SpecError
-from shasam.runs import threads
+from shasam.runs import machine as machine_module
 from shasam.runs.directory import RunDirectory
-from shasam.runs.reproducible import threads_of_runs
-from shasam.runs.threads import threads_of
+from shasam.runs.machine import threads_of, threads_of_runs
 
 
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     """Eight cores, of which others use 5.2; no variable is set."""
-    monkeypatch.setattr(threads.os, "sched_getaffinity", lambda _: range(8), raising=False)
-    monkeypatch.setattr(threads.os, "getloadavg", lambda: (5.2, 0.0, 0.0), raising=False)
-    monkeypatch.setattr(threads, "_QUOTAS", ())
+    monkeypatch.setattr(machine_module.os, "sched_getaffinity", lambda _: range(8), raising=False)
+    monkeypatch.setattr(machine_module.os, "getloadavg", lambda: (5.2, 0.0, 0.0), raising=False)
+    monkeypatch.setattr(machine_module, "_QUOTAS", ())
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     return monkeypatch
 
@@ -35,24 +34,24 @@ def test_a_run_takes_the_cores_that_are_free_and_says_so(machine, tmp_path: Path
     new = RunDirectory(tmp_path / "new")
     chosen = threads_of(new, None, resume=False)
     assert chosen.count == 3 and "3 of 8 cores" in chosen.line and "--threads 8" in chosen.line
-    assert threads_of(new, 8, resume=False) == threads.Threads(8)
+    assert threads_of(new, 8, resume=False) == machine_module.Threads(8)
     machine.setenv("OMP_NUM_THREADS", "2")
-    assert threads_of(new, None, resume=False) == threads.Threads(2)
+    assert threads_of(new, None, resume=False) == machine_module.Threads(2)
     machine.delenv("OMP_NUM_THREADS")
-    machine.setattr(threads.os, "getloadavg", lambda: (40.0, 0.0, 0.0), raising=False)
+    machine.setattr(machine_module.os, "getloadavg", lambda: (40.0, 0.0, 0.0), raising=False)
     assert threads_of(new, None, resume=False).count == 1
-    machine.setattr(threads.os, "getloadavg", lambda: (0.1, 0.0, 0.0), raising=False)
-    assert threads_of(new, None, resume=False) == threads.Threads(8)
+    machine.setattr(machine_module.os, "getloadavg", lambda: (0.1, 0.0, 0.0), raising=False)
+    assert threads_of(new, None, resume=False) == machine_module.Threads(8)
     with pytest.raises(SpecError, match="at least 1"):
         threads_of(new, 0, resume=False)
 
 
 def test_a_container_has_the_cores_of_its_quota(machine, tmp_path: Path) -> None:
     quota = tmp_path / "cpu.max"
-    machine.setattr(threads, "_QUOTAS", ((str(quota),),))
+    machine.setattr(machine_module, "_QUOTAS", ((str(quota),),))
     for text, cores in (("150000 100000\n", 2), ("max 100000\n", 8), ("50000 100000", 1)):
         quota.write_text(text)
-        assert threads.usable_cores() == cores
+        assert machine_module.usable_cores() == cores
     assert threads_of_runs(jobs=1, threads=None, reproducible=False) == 1
 
 

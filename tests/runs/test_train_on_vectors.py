@@ -14,7 +14,7 @@ from shasam import load, train
 from shasam.cli import main
 from shasam.errors import InputError
 from shasam.runs.directory import RunDirectory
-from shasam.spec.views import ViewsSpec
+from shasam.spec.fields import ViewsSpec
 
 X, T, S = vectors(600)
 

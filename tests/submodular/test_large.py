@@ -22,7 +22,7 @@ from shasam.submodular import (
     maximize_sampled,
     select_from_stream,
 )
-from shasam.submodular.sampled import deviation
+from shasam.submodular.bounds import deviation
 
 
 @pytest.mark.parametrize("similarity", ["shifted_cosine", "rbf"])
@@ -124,8 +124,8 @@ def test_sampled_picks_are_near_the_best_and_say_their_value(
     z = features(1500, 6)
     for f in (FacilityLocation.from_features(z), FLCG.from_features(z, features(3, 6, 4))):
         plain = maximize(f, 10)
-        monkeypatch.setattr("shasam.submodular.rows._SMALL", 0)  # no kernel is made
-        monkeypatch.setattr("shasam.submodular.sampled._KERNEL", 0)
+        monkeypatch.setattr("shasam.submodular.kernels._FEW_ROWS", 0)  # no kernel is made
+        monkeypatch.setattr("shasam.submodular.bounds._KERNEL", 0)
         for optimizer in ("lazy", "stochastic"):
             chosen, told = maximize_sampled(
                 f, 10, sample=400, exact=True, optimizer=optimizer, epsilon=0.01

@@ -31,7 +31,7 @@ from shasam.submodular import (
     maximize,
     mutual_information,
 )
-from shasam.submodular.walks import walk
+from shasam.submodular.greedy import walk
 
 Q, P = [0, 3], [5, 6]
 SUBMODULAR = {

@@ -17,7 +17,7 @@ from shasam.submodular import (
     Neighbours,
     SparseFacilityLocation,
     maximize,
-    neighbours,
+    sparse,
 )
 from shasam.submodular.kernels import kernel_matrix
 from shasam.testing import check_set_function
@@ -38,8 +38,8 @@ def dense(z: Tensor, k: int, similarity: str = "shifted_cosine") -> Tensor:
 
 @pytest.fixture
 def small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(neighbours, "_ROWS", 7)
-    monkeypatch.setattr(neighbours, "_COLUMNS", 11)
+    monkeypatch.setattr(sparse, "_ROWS", 7)
+    monkeypatch.setattr(sparse, "_COLUMNS", 11)
 
 
 @pytest.mark.usefixtures("small_tiles")
@@ -128,7 +128,7 @@ def test_what_neighbours_cannot_do_is_said(monkeypatch: pytest.MonkeyPatch) -> N
     ):
         with pytest.raises(InputError, match=sentence):
             act()
-    monkeypatch.setattr(neighbours, "available_memory", lambda: 1000)
+    monkeypatch.setattr(sparse, "available_memory", lambda: 1000)
     with pytest.raises(MemoryLimitError, match="keep fewer neighbours"):
         Neighbours(Z, K)
 

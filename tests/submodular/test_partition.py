@@ -32,7 +32,7 @@ from shasam.submodular import (
     kernels,
     maximize,
 )
-from shasam.submodular.partition import maximize_parts, merge_picks, part_of, pick_from, split
+from shasam.submodular.greedy import maximize_parts, merge_picks, part_of, pick_from, split
 
 N = 60
 Z, Q, P = features(N, 5), features(3, 5, 1), features(4, 5, 2)
@@ -165,12 +165,12 @@ def test_the_expected_share_of_the_optimum_is_reached(seed: int) -> None:
 
 
 def test_features_that_fit_no_kernel_are_split(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shasam.submodular.rows._SMALL", 10_000)
+    monkeypatch.setattr("shasam.submodular.kernels._FEW_ROWS", 10_000)
     monkeypatch.setattr(kernels, "available_bytes", lambda device: 1_200_000)
     f = FacilityLocation.from_features(features(1500, 4).float())
     with pytest.raises(MemoryLimitError, match=r"maximize\(f, k, partitions=…\)"):
         maximize(f, 5)
-    monkeypatch.setattr("shasam.submodular.partition._ENTRIES", 100_000)
+    monkeypatch.setattr("shasam.submodular.greedy._ENTRIES", 100_000)
     chosen = maximize(f, 5, partitions=10)
     monkeypatch.undo()
     exact = maximize(f, 5)
@@ -190,8 +190,8 @@ def test_without_a_kernel_values_gains_and_states_are_the_same(
         made = make()
         assert made.kernel_NR.shape[0] == N
         with monkeypatch.context() as patch:
-            patch.setattr("shasam.submodular.rows._SMALL", 0)
-            patch.setattr("shasam.submodular.rows._TILE", 64)  # several pieces
+            patch.setattr("shasam.submodular.kernels._FEW_ROWS", 0)
+            patch.setattr("shasam.submodular.kernels._ROW_TILE", 64)  # several pieces
             lazy = make()
             pool = torch.arange(N)
             for given in ([], [4, 9]):
@@ -242,7 +242,7 @@ def test_the_certificate_bounds_the_optimum(seed: int) -> None:
 def test_the_sampled_certificate_holds_as_often_as_it_says(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("shasam.submodular.rows._SMALL", 0)
+    monkeypatch.setattr("shasam.submodular.kernels._FEW_ROWS", 0)
     # one row in twenty is far from all picks: a sample sees few of them or many
     z = torch.cat([features(190, 4) + 3, features(10, 4, 1) - 3])
     f = FacilityLocation.from_features(z)

@@ -12,11 +12,10 @@ import pytest
 import torch
 
 from shasam import cli
-from shasam.data.shards import open_shards
+from shasam.data.vector_files import open_shards
 from shasam.errors import InputError
 from shasam.submodular import FLCG, FLQMI, FacilityLocation, maximize
-from shasam.submodular.plan import fewest_parts, plan
-from shasam.submodular.selecting import function_over, select_rows
+from shasam.submodular.selection import fewest_parts, function_over, plan, select_rows
 
 Z = np.random.default_rng(0).standard_normal((300, 8), dtype=np.float32)
 

@@ -11,7 +11,7 @@ from sklearn.base import clone
 from sklearn.utils import estimator_checks
 
 from shasam.submodular import FacilityLocation, maximize
-from shasam.submodular.sklearn import (
+from shasam.submodular.selectors import (
     FacilityLocationSelector,
     FeatureBasedSelector,
     GraphCutSelector,

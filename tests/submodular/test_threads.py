@@ -12,7 +12,7 @@ import pytest
 import torch
 from hard_kernels import features
 
-from shasam.submodular import FL1MI, FLCG, FLQMI, FacilityLocation, SetFunction, maximize, threads
+from shasam.submodular import FL1MI, FLCG, FLQMI, FacilityLocation, SetFunction, loops, maximize
 
 MAKERS = {
     "FacilityLocation": lambda z, q: FacilityLocation.from_features(z),
@@ -27,7 +27,7 @@ MAKERS = {
 @pytest.fixture
 def eager_threads(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Threads are used for small problems too."""
-    monkeypatch.setattr(threads, "_WORTH", 1)
+    monkeypatch.setattr(loops, "_WORTH", 1)
     before = torch.get_num_threads()
     yield
     torch.set_num_threads(before)
@@ -48,7 +48,7 @@ def test_picks_and_gains_do_not_depend_on_the_number_of_threads(
         told = []
         for number in (1, 2, 3, 7):
             torch.set_num_threads(number)
-            assert threads.count(10**9) == number
+            assert loops.count(10**9) == number
             chosen = maximize(f, 25, optimizer=optimizer)  # type: ignore[arg-type]
             told.append((chosen.indices.tolist(), chosen.gains.tolist()))
         assert all(one == told[0] for one in told)
@@ -74,11 +74,11 @@ def test_an_error_in_a_thread_is_raised() -> None:
             raise ValueError("part 1")
 
     with pytest.raises(ValueError, match="part 1"):
-        threads.run(fail, [(0,), (1,)])
+        loops.run(fail, [(0,), (1,)])
 
 
 def test_little_work_is_done_by_one_thread() -> None:
-    assert threads.count(1000) == 1
+    assert loops.count(1000) == 1
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
@@ -86,8 +86,8 @@ def test_a_process_forked_after_a_walk_with_threads_walks_too() -> None:
     code = """
 import os, sys, torch
 torch.set_num_threads(2)
-from shasam.submodular import FacilityLocation, maximize, threads
-threads._WORTH = 1
+from shasam.submodular import FacilityLocation, loops, maximize
+loops._WORTH = 1
 f = FacilityLocation.from_features(torch.randn(300, 4, generator=torch.Generator().manual_seed(0)))
 picks = maximize(f, 5).indices.tolist()
 child = os.fork()
@@ -119,5 +119,5 @@ def test_parts_side_by_side_pick_the_same_and_leave_the_number_of_threads() -> N
         raise ValueError("a part that cannot be done")
 
     with pytest.raises(ValueError, match="cannot be done"):
-        list(threads.each(fails, [torch.arange(3)] * 4))
+        list(loops.each(fails, [torch.arange(3)] * 4))
     assert torch.get_num_threads() == 5

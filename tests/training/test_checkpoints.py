@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from shasam.errors import CheckpointError
-from shasam.runs.log import RunLog, read_log
+from shasam.runs.directory import RunLog, read_log
 from shasam.training.checkpoint import load_checkpoint, read_checkpoint, save_checkpoint, to_bytes
 
 

@@ -8,15 +8,15 @@ from safetensors.torch import save_file
 from tests.training.test_trainer import SHORT, trainer
 
 from shasam.errors import SpecError, Stopped
-from shasam.methods.ce import CE
-from shasam.methods.supcon import SupCon
+from shasam.methods.baselines import CE
+from shasam.methods.fscl import SupCon
 from shasam.models import ModelSpec, ResNet18, build_encoder, start_weights
 from shasam.models.encoder import HALF, IMAGENET
 from shasam.spec import resolve
+from shasam.spec.fields import StageSpec, TrainSpec
 from shasam.spec.run import stored_spec
-from shasam.spec.train import StageSpec, TrainSpec
-from shasam.training.interrupt import Interrupt
-from shasam.training.modes import check_groups
+from shasam.training.runtime import Interrupt
+from shasam.training.stage import check_groups
 
 OPTIONS = {"width": 8, "embed_dim": 16}
 

@@ -6,10 +6,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from shasam.spec.fields import StageSpec, TrainSpec
 from shasam.spec.layers import full_keys
-from shasam.spec.train import StageSpec, TrainSpec
-from shasam.training.meters import effective_rank, mean_cosine
-from shasam.training.optimizers import learning_rate
+from shasam.training.inference import effective_rank, mean_cosine
+from shasam.training.stage import learning_rate
 
 
 def test_mean_cosine_equals_the_loop_over_pairs():

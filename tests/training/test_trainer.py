@@ -10,16 +10,15 @@ from tests.tiny_data import TinyData
 
 from shasam.errors import ContractError, DataError, TrainingError
 from shasam.methods import Method, Stage, TwoStage
-from shasam.methods.balanced import Balanced
-from shasam.methods.ce import CE
+from shasam.methods.baselines import CE, Balanced
 from shasam.models import ResNet18
 from shasam.registry import lookup
-from shasam.runs.log import RunLog, read_log
+from shasam.runs.directory import RunLog, read_log
 from shasam.sampling import TrainingRows
-from shasam.spec.train import StageSpec, TrainSpec
+from shasam.spec.fields import StageSpec, TrainSpec
 from shasam.training.inference import evaluating
-from shasam.training.modes import check_groups, set_modes
 from shasam.training.runtime import Runtime
+from shasam.training.stage import check_groups, set_modes
 from shasam.training.trainer import Trainer
 from shasam.types import Losses
 

@@ -11,9 +11,9 @@ from cyclopts import Parameter
 from shasam.errors import SpecError
 
 if TYPE_CHECKING:
-    from shasam.report.columns import Columns
-    from shasam.report.paired import Pairing
-    from shasam.report.subject import Drawn, Subject
+    from shasam.report.audits import Pairing
+    from shasam.report.predictions import Columns
+    from shasam.report.subject import AuditOptions, Subject
 
 
 def audit(
@@ -116,13 +116,11 @@ def audit(
         Confidence level of the intervals.
     """
     from shasam.files import check_writable
-    from shasam.output.terminal import Screen, complain, say
-    from shasam.report.auditing import limits_of
-    from shasam.report.checks import add_summary, write_junit
-    from shasam.report.columns import Columns
-    from shasam.report.paired import pairings
-    from shasam.report.printed import print_pairing, print_subject
-    from shasam.report.subject import Drawn
+    from shasam.output import Screen, complain, say
+    from shasam.report.audits import add_summary, limits_of, pairings, write_junit
+    from shasam.report.predictions import Columns
+    from shasam.report.subject import AuditOptions
+    from shasam.report.terminal import print_pairing, print_subject
 
     limits = limits_of(fail_over or [])
     if junit is not None and not limits:
@@ -145,7 +143,9 @@ def audit(
         tuple(slices or ()),
         regression,
     )
-    drawn = Drawn(draws, seed, level, strata, min_group, tuple(reference or ()), period, min_slice)
+    drawn = AuditOptions(
+        draws, seed, level, strata, min_group, tuple(reference or ()), period, min_slice
+    )
     if regression:
         if limits or figures is not None or summary is not None:
             raise SpecError("--regression writes --json and --html; leave out the other files")
@@ -158,7 +158,7 @@ def audit(
         print_subject(subject, screen)
     for pair in pairs:
         print_pairing(pair, screen)
-    written = _Written(json, html, figures)
+    written = _OutputFiles(json, html, figures)
     written.write(subjects, pairs, drawn, _command(files, columns, drawn))
     if junit is not None:
         write_junit(junit, flat, limits)
@@ -173,7 +173,7 @@ def audit(
 
 
 @dataclass(frozen=True)
-class _Written:
+class _OutputFiles:
     """The files that were asked for."""
 
     json: Path | None
@@ -184,12 +184,12 @@ class _Written:
         self,
         subjects: list[list[Subject]],
         pairs: list[Pairing],
-        drawn: Drawn,
+        drawn: AuditOptions,
         command: str,
     ) -> None:
         """Write them and say where."""
-        from shasam.output.terminal import say
-        from shasam.report.auditing import write_json
+        from shasam.output import say
+        from shasam.report.audits import write_json
 
         if self.json is not None:
             write_json(self.json, subjects, pairs, drawn)
@@ -206,11 +206,11 @@ class _Written:
 
 
 def _regressions(
-    files: list[Path], columns: Columns, drawn: Drawn, json: Path | None, html: Path | None
+    files: list[Path], columns: Columns, drawn: AuditOptions, json: Path | None, html: Path | None
 ) -> None:
     """Errors of numbers: the same table, other measures."""
-    from shasam.output.terminal import Screen, say
-    from shasam.report.regression import (
+    from shasam.output import Screen, say
+    from shasam.report.regression_audit import (
         print_regression,
         read_regressions,
         write_regression_json,
@@ -233,10 +233,10 @@ def _regressions(
         say(f"page: {html}")
 
 
-def _measured(files: list[Path], columns: Columns, drawn: Drawn) -> list[list[Subject]]:
+def _measured(files: list[Path], columns: Columns, drawn: AuditOptions) -> list[list[Subject]]:
     """Every file through every attribute, with a bar where it takes a while."""
-    from shasam.output.progress import shown_progress
-    from shasam.report.auditing import subjects_of
+    from shasam.output import shown_progress
+    from shasam.report.audits import subjects_of
     from shasam.report.predictions import read_predictions
 
     out = []
@@ -255,7 +255,7 @@ def _distinct(files: list[Path]) -> list[str]:
     return [s if stems.count(s) == 1 else f"{s} ({i + 1})" for i, s in enumerate(stems)]
 
 
-def _command(files: list[Path], columns: Columns, drawn: Drawn) -> str:
+def _command(files: list[Path], columns: Columns, drawn: AuditOptions) -> str:
     """The command line that gives the same page again, without the folders it was made in."""
     import shlex
     from dataclasses import fields

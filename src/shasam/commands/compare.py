@@ -17,11 +17,11 @@ from shasam.commands.flags import (
     TrainFlags,
     layer,
 )
-from shasam.runs.how import LOCALLY
+from shasam.runs.execution import LOCALLY
 
 if TYPE_CHECKING:
-    from shasam.output.terminal import Screen
-    from shasam.report.tables import Row
+    from shasam.output import Screen
+    from shasam.report.run_tables import ResultRow
 
 
 def compare(
@@ -61,12 +61,11 @@ def compare(
         Keep and show pictures of mined images; --no-thumbnails leaves them out.
     """
     from shasam.files import check_writable
-    from shasam.output.terminal import Screen
-    from shasam.pipeline.grid import expand
-    from shasam.pipeline.sweep import says
-    from shasam.pipeline.sweep import sweep as carry_out
+    from shasam.output import Screen
+    from shasam.pipeline.sweeps import expand, says
+    from shasam.pipeline.sweeps import sweep as carry_out
     from shasam.registry import lookup, names
-    from shasam.report.recommend import named_baseline
+    from shasam.report.comparison import named_baseline
     from shasam.spec.run import inputs_of
 
     # the ViT methods are to be seen beside cross-entropy on a ViT, whose batches are theirs
@@ -116,11 +115,11 @@ def _show(
     """Tables and the advice on the screen and as Markdown, and the page."""
     from shasam.files import write_atomic
     from shasam.metrics import catalogue
-    from shasam.output.markdown import inline
+    from shasam.output import markdown_text
     from shasam.report import rows_of, write_report
-    from shasam.report.recommend import recommendations
-    from shasam.report.tables import as_markdown
-    from shasam.report.variants import opened_runs
+    from shasam.report.comparison import recommendations
+    from shasam.report.run_tables import as_markdown
+    from shasam.report.runs import opened_runs
     from shasam.runs.directory import RunDirectory
     from shasam.runs.machine import computed_with
 
@@ -136,21 +135,23 @@ def _show(
     advice = recommendations(opened, baseline)
     for line in advice:
         console.print(line)
-    write_atomic(text, "\n\n".join([as_markdown(rows).rstrip(), *map(inline, advice)]) + "\n")
+    write_atomic(
+        text, "\n\n".join([as_markdown(rows).rstrip(), *map(markdown_text, advice)]) + "\n"
+    )
     figures = page.parent / "figures"
     write_report(done, page, figures_dir=figures, baseline=baseline, thumbnails=thumbnails)
     for kind, place in (("page", page), ("table", text), ("figures", figures)):
         console.print(f"{kind:11s}{place}", soft_wrap=True)
 
 
-def _print_tables(rows: Sequence[Row], console: Screen) -> None:
+def _print_tables(rows: Sequence[ResultRow], console: Screen) -> None:
     """How good each method is, and what a run of it took."""
     from rich import box
     from rich.table import Table
 
     from shasam.metrics import catalogue
-    from shasam.output.terminal import Screen
-    from shasam.report.tables import plain
+    from shasam.output import Screen
+    from shasam.report.run_tables import plain
 
     shown = catalogue.shown("screen")
     quality = Table(title="test split, %: mean ± standard deviation over seeds", box=box.SIMPLE)

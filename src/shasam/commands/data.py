@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import App, Parameter
 
 from shasam.commands.flags import NO_DATA, DataFlags
-from shasam.spec.data import DataSpec
+from shasam.spec.fields import DataSpec
 
 if TYPE_CHECKING:
     from shasam.data import Dataset
-    from shasam.data.vectors import VectorStore
-    from shasam.output.terminal import Screen
+    from shasam.data.vector_files import VectorStore
+    from shasam.output import Screen
+
 
 app = App(name="data", help="Check, describe and pack a data set before training on it.")
 
@@ -27,8 +28,8 @@ def check(
 ) -> None:
     """Read every image or vector once and list what is wrong: names, files, duplicates, store."""
     from shasam.data import make_protocol, make_source
-    from shasam.data.labels import check_labels
-    from shasam.data.survey import copies
+    from shasam.data.inspect import copies
+    from shasam.data.splits import check_labels
     from shasam.errors import DataError
 
     console = _console()
@@ -83,8 +84,8 @@ def describe(
     show: Annotated[int, Parameter(help="Names per list.")] = 10,
 ) -> None:
     """Count the images of every class, group and split; show imbalance and exclusions."""
-    from shasam.data.survey import reasons
-    from shasam.data.vectors import VectorStore
+    from shasam.data.inspect import reasons
+    from shasam.data.vector_files import VectorStore
     from shasam.files import check_writable
 
     check_writable(sheet)
@@ -153,14 +154,14 @@ def sheet(
 
 
 def _console() -> Screen:
-    from shasam.output.terminal import Screen
+    from shasam.output import Screen
 
     return Screen()
 
 
 def _opened(data: DataSpec, console: Screen) -> Dataset:
     from shasam.data.dataset import assemble, make_protocol, make_source
-    from shasam.data.labels import check_labels
+    from shasam.data.splits import check_labels
 
     source = make_source(data)
     protocol = make_protocol(source)
@@ -232,7 +233,7 @@ def _columns(console: Screen, store: VectorStore) -> None:
 def _cells(console: Screen, data: Dataset) -> None:
     from rich.table import Table
 
-    from shasam.data.survey import cells
+    from shasam.data.inspect import cells
 
     found = cells(data)
     table = Table(title=f"{data.spec.name}: {data.manifest.protocol['target']} / "
@@ -260,7 +261,7 @@ def _cells(console: Screen, data: Dataset) -> None:
 def _associations(console: Screen, data: Dataset) -> None:
     from rich.table import Table
 
-    from shasam.data.survey import associations
+    from shasam.data.inspect import associations
 
     rows = associations(data)[:8]
     if not rows:
@@ -275,11 +276,11 @@ def _associations(console: Screen, data: Dataset) -> None:
 
 
 def _sheet(console: Screen, data: Dataset, path: Path, split: str) -> None:
-    from shasam.data.vectors import VectorStore
+    from shasam.data.vector_files import VectorStore
     from shasam.errors import SpecError
 
     if isinstance(data.store, VectorStore):
         raise SpecError("vectors have no pictures; a contact sheet needs images")
-    from shasam.data.sheet import contact_sheet
+    from shasam.data.inspect import contact_sheet
 
     console.print(f"contact sheet: {contact_sheet(data, path, split=split)}")

@@ -33,7 +33,7 @@ def doctor(*, self_test: Annotated[bool, Parameter(negative="--no-self-test")] =
     self_test
         Audit, mine and train on a few drawn faces in a temporary folder.
     """
-    from shasam.output.terminal import say
+    from shasam.output import say
 
     broken = []
     for name, words, ok in _findings(self_test):
@@ -90,7 +90,7 @@ def _cache() -> Finding:
     from shasam.errors import FileError
     from shasam.files import write_atomic
     from shasam.memory import readable
-    from shasam.spec.data import DataSpec
+    from shasam.spec.fields import DataSpec
 
     folder = DataSpec.model_validate({}).store_root()
     probe = folder / ".doctor"
@@ -179,7 +179,7 @@ def _try_mining(folder: Path) -> str:
 
 
 def _try_training(folder: Path) -> str:
-    from shasam.pipeline.api import train
+    from shasam.pipeline.execute import train
 
     data = {"name": "faces", "n": 80, "holdout_per_cell": 10, "store": str(folder / "cache")}
     run = train("shasam", data=data, profile="smoke", overrides={"train.steps": 4},

@@ -37,10 +37,9 @@ def embed(
     quiet
         Print no progress.
     """
-    from shasam.output.progress import shown_progress
-    from shasam.output.terminal import say
-    from shasam.pipeline.embed import embed as compute
-    from shasam.pipeline.embedder import by_name, of_run
+    from shasam.output import say, shown_progress
+    from shasam.pipeline.embedding import by_name, of_run
+    from shasam.pipeline.embedding import embed as compute
     from shasam.spec import resolve
 
     batch = (16 if device == "cpu" else 256) if batch is None else batch

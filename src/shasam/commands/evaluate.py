@@ -41,22 +41,19 @@ def evaluate(
         Folder of the packed stores; by default $SHASAM_CACHE or the user's cache.
     """
     if reproducible:
-        from shasam.runs.reproducible import REPRODUCIBLE, restart_with
+        from shasam.runs.machine import REPRODUCIBLE, restart_with
 
         restart_with(REPRODUCIBLE)  # before anything imports torch
 
-    from shasam.commands.train import write_page
+    from shasam.commands.train import print_summary, write_page
     from shasam.data import open_data
     from shasam.errors import DataError
-    from shasam.output.terminal import Screen
+    from shasam.output import Screen
     from shasam.pipeline.load import load
-    from shasam.pipeline.results import evaluate_run
+    from shasam.pipeline.results import evaluate_run, times_opened
     from shasam.report import write_model_card
-    from shasam.runs.directory import RunDirectory
-    from shasam.runs.log import RunLog
+    from shasam.runs.directory import RunDirectory, RunLog
     from shasam.runs.machine import machine
-    from shasam.runs.summary import print_summary
-    from shasam.training.test_split import times_opened
 
     directory = RunDirectory.existing(run)
     model = load(run, device)

@@ -28,7 +28,7 @@ def export(
         The file to write, or the folder for hub; else model with the ending of the format.
     """
     from shasam.export import export as write
-    from shasam.output.terminal import say
+    from shasam.output import say
 
     endings = {"onnx": ".onnx", "torchscript": ".pt", "safetensors": ".safetensors", "hub": ""}
     made = write(run, format, out or Path(f"model{endings[format]}"))

@@ -8,11 +8,9 @@ from typing import Annotated, Any
 from cyclopts import Group, Parameter
 from pydantic import BaseModel
 
-from shasam.runs.how import How
-from shasam.spec.data import DataSpec
+from shasam.runs.execution import ExecutionOptions
+from shasam.spec.fields import DataSpec, ModelSpec, TrainSpec
 from shasam.spec.layers import merge, parse_set
-from shasam.spec.model import ModelSpec
-from shasam.spec.train import TrainSpec
 
 _DATA, _MODEL = Group("Data", sort_key=10), Group("Model", sort_key=20)
 _TRAIN = Group("Training (defaults come from the profile)", sort_key=30)
@@ -20,7 +18,9 @@ _TRAIN = Group("Training (defaults come from the profile)", sort_key=30)
 DataFlags = Annotated[DataSpec, Parameter(name="*", group=_DATA, show_default=False)]
 ModelFlags = Annotated[ModelSpec, Parameter(name="*", group=_MODEL, show_default=False)]
 TrainFlags = Annotated[TrainSpec, Parameter(name="*", group=_TRAIN, show_default=False)]
-HowFlags = Annotated[How, Parameter(name="*", group=Group("How runs are carried out", sort_key=40))]
+HowFlags = Annotated[
+    ExecutionOptions, Parameter(name="*", group=Group("How runs are carried out", sort_key=40))
+]
 SetFlag = Annotated[
     list[str] | None,
     Parameter(

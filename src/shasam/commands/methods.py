@@ -13,7 +13,7 @@ def methods(name: str | None = None) -> None:
     """
     from rich.table import Table
 
-    from shasam.output.terminal import Screen
+    from shasam.output import Screen
     from shasam.registry import lookup, names
 
     console = Screen()

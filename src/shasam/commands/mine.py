@@ -63,7 +63,7 @@ def mine(
             "--sensitive …), or a scene to draw (shasam mine --scene all)"
         )
     from shasam.files import check_writable
-    from shasam.mining.tables import mine_table
+    from shasam.mining.offline import mine_table
 
     check_writable(out)
     mine_table(
@@ -83,10 +83,9 @@ def mine(
 def draw_scenes(folder: Path, which: str, *, k: int, seed: int) -> None:
     """One picture per scene: the same points and seed for every miner."""
     from shasam.data.sources.clusters import SCENES
-    from shasam.mining.scenes import mine_scene
-    from shasam.output.terminal import say
-    from shasam.report.figures import save
-    from shasam.report.scenes import scene
+    from shasam.mining.offline import mine_scene
+    from shasam.output import say
+    from shasam.report.charts import save, scene
 
     for name in list(SCENES) if which == "all" else [which]:
         z_N2, t_N, mined = mine_scene(name, k, seed)

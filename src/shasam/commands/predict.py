@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from shasam.pipeline.load import Model
-    from shasam.pipeline.predicting import Block
+    from shasam.pipeline.prediction import PredictionBlock
+
 
 TABLES = (".csv", ".tsv", ".txt", ".parquet", ".pq", ".arrow", ".feather")
 
@@ -59,9 +60,7 @@ def predict(
 
     from shasam.errors import InputError
     from shasam.files import atomic_file
-    from shasam.output.csv_text import csv_text
-    from shasam.output.progress import shown_progress
-    from shasam.output.terminal import say
+    from shasam.output import csv_text, say, shown_progress
     from shasam.pipeline.load import load
 
     if not images.exists():
@@ -101,10 +100,10 @@ def predict(
 
 def _vectors(
     model: Model, path: Path, csv: Path | None, group_column: str | None, batch: int
-) -> tuple[Iterator[Block], int | None, str]:
-    from shasam.data.features import SUFFIXES, TABLES
+) -> tuple[Iterator[PredictionBlock], int | None, str]:
+    from shasam.data.vector_files import SUFFIXES, TABLES
     from shasam.errors import InputError
-    from shasam.pipeline.predicting import open_vectors, vector_blocks
+    from shasam.pipeline.prediction import open_vectors, vector_blocks
     from shasam.tables import open_table
 
     if path.suffix.lower() not in SUFFIXES:
@@ -128,11 +127,11 @@ def _pictures(
     group_column: str | None,
     batch: int,
     jobs: int | None,
-) -> tuple[Iterator[Block], int | None, str]:
+) -> tuple[Iterator[PredictionBlock], int | None, str]:
     """The rows, how many there will be where that is known, and which files are left alone."""
-    from shasam.data.files import Folder
+    from shasam.data.folder import Folder
     from shasam.errors import InputError
-    from shasam.pipeline.predicting import (
+    from shasam.pipeline.prediction import (
         PICTURES,
         Item,
         cores,

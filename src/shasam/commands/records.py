@@ -22,8 +22,8 @@ def keep(runs: Path, experiment: Path) -> None:
         runs belong to it, and their labels.
     """
     from shasam.documents import read_yaml
-    from shasam.output.terminal import say
-    from shasam.pipeline.grid import label_of, runs_of_experiment
+    from shasam.output import say
+    from shasam.pipeline.sweeps import label_of, runs_of_experiment
     from shasam.runs.records import RECORDS, read_records
     from shasam.runs.records import keep as add
 
@@ -51,7 +51,7 @@ def unpack(experiment: Path, out: Path, /, *runs: str) -> None:
     runs
         Names of runs; all if none is given.
     """
-    from shasam.output.terminal import say
+    from shasam.output import say
     from shasam.runs.records import unpack as write
 
     for folder in write(experiment, out, runs or None):
@@ -67,7 +67,7 @@ def list_(experiment: Path) -> None:
     experiment
         A folder with records.parquet.
     """
-    from shasam.output.terminal import say
+    from shasam.output import say
     from shasam.runs.records import read_records
 
     for record in read_records(experiment):

@@ -43,10 +43,10 @@ def replay(
     import sys
     import tempfile
 
-    from shasam.output.terminal import say
+    from shasam.output import say
     from shasam.pipeline.replay import difference, open_record, says, train_again
     from shasam.runs.directory import RunDirectory
-    from shasam.runs.reproducible import REPRODUCIBLE, THREADS, restart_with
+    from shasam.runs.machine import REPRODUCIBLE, THREADS, restart_with
 
     with tempfile.TemporaryDirectory(prefix="shasam-replay-") as scratch:
         folder = open_record(record, Path(scratch))
@@ -72,7 +72,7 @@ def replay(
 
 def _variables(provenance: Mapping[str, Any]) -> dict[str, str]:
     """The variables of a record that choose kernels and threads, and no others."""
-    from shasam.runs.reproducible import REPRODUCIBLE
+    from shasam.runs.machine import REPRODUCIBLE
 
     kept = provenance.get("environment") or {}
     return {name: str(kept[name]) for name in REPRODUCIBLE if name in kept}

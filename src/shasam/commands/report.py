@@ -45,10 +45,10 @@ def report(
         Also write MODEL_CARD.md into the run.
     """
     from shasam.files import check_writable, write_atomic
-    from shasam.output.terminal import emit, say
+    from shasam.output import emit, say
     from shasam.report import rows_of, table, write_model_card, write_report
+    from shasam.report.run_tables import DEFAULT
     from shasam.report.runs import found_runs
-    from shasam.report.tables import DEFAULT
 
     check_writable(out)
     check_writable(figures, folder=True)

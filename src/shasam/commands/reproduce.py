@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 
 from shasam.commands.flags import HowFlags
-from shasam.runs.how import LOCALLY
+from shasam.runs.execution import LOCALLY
 
 Comma = Annotated[str | None, Parameter(negative=())]
 PROFILE, SEEDS = "cpu", 3  # where nothing else is said
@@ -80,14 +80,13 @@ def reproduce(
     show
         Print the declaration of the artefact, to copy and change.
     """
-    from shasam.output.terminal import emit, say
+    from shasam.output import emit, say
     from shasam.reproduce import make
-    from shasam.reproduce.artefact import Artefact, declaration
+    from shasam.reproduce.artefact import Artefact, DataLocation, declaration, place_of
     from shasam.reproduce.artefact import artefact as declared
-    from shasam.reproduce.cells import Place, place_of
-    from shasam.reproduce.listing import show_list
-    from shasam.reproduce.recorded import MadeWith, made_with
-    from shasam.spec.profiles import PROFILES
+    from shasam.reproduce.filling import RecordedRequest, made_with
+    from shasam.reproduce.make import show_list
+    from shasam.spec.layers import PROFILES
 
     if artefact is None:
         show_list(profile or PROFILE, seeds or SEEDS)
@@ -104,7 +103,7 @@ def reproduce(
     if from_records is not None:  # the folders are then only names
         roots = {source: root or Path(source) for source, root in roots.items()}
 
-    def lies_in(one: Artefact, part: bool) -> Place:
+    def lies_in(one: Artefact, part: bool) -> DataLocation:
         return place_of(one, **roots, features=features, faces=faces, part=part)
 
     kind = declared(name, profile=profile or PROFILE, on_faces=faces).kind
@@ -120,7 +119,7 @@ def reproduce(
         place = lies_in(chosen, allow_missing)
         written = make.cost_table(chosen, place, profile or PROFILE, to, from_records)
     else:
-        how_made = MadeWith(profile or PROFILE, allow_missing, seeds or SEEDS)
+        how_made = RecordedRequest(profile or PROFILE, allow_missing, seeds or SEEDS)
         if from_records is not None:
             profiles = [profile] if profile else list(PROFILES)
             parts = [True] if allow_missing else [False, True]
@@ -132,8 +131,8 @@ def reproduce(
             how_made.profile,
             seeds or how_made.seeds,
             to,
-            make.Doing(out, how, dry),
-            make.Sources(from_records, keep),
+            make.MakeOptions(out, how, dry),
+            make.RecordFolders(from_records, keep),
         )
     for path in written:
         say(str(path))

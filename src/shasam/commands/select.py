@@ -12,8 +12,9 @@ from shasam.errors import InputError
 if TYPE_CHECKING:
     import numpy as np
 
-    from shasam.data.features import Features
-    from shasam.submodular.selecting import Selected
+    from shasam.data.vector_files import VectorRows
+    from shasam.submodular.selection import SelectionResult
+
 
 Function = Literal["fl", "gc", "logdet", "saturated", "features"]
 Method = Literal["auto", "exact", "partitioned", "sampled", "stochastic", "sieve", "neighbours"]
@@ -103,11 +104,9 @@ def select(
     from contextlib import nullcontext
 
     from shasam.cluster import connected
-    from shasam.data.features import open_features
-    from shasam.data.shards import open_shards
-    from shasam.output.progress import shown_progress
-    from shasam.output.terminal import say
-    from shasam.submodular.selecting import select_rows
+    from shasam.data.vector_files import open_features, open_shards
+    from shasam.output import say, shown_progress
+    from shasam.submodular.selection import select_rows
 
     if k is None and budget is None:
         raise InputError("say how many rows to select with -k, or give --cost-column and --budget")
@@ -151,7 +150,7 @@ def select(
         say(line)
 
 
-def matrix(features: Features) -> np.ndarray:
+def matrix(features: VectorRows) -> np.ndarray:
     """float32 (N, D): the mapped file as it is, or a copy where its type or parts ask for one."""
     import numpy as np
 
@@ -199,7 +198,7 @@ def _numbers(path: Path, name: str, rows: int) -> list[float]:
 
 
 def write(
-    told: Selected,
+    told: SelectionResult,
     out: Path,
     ids: list[str] | None,
     costs: list[float] | None,
@@ -238,7 +237,7 @@ def write(
         pq.write_table(table, file)
 
 
-def summary(told: Selected, out: Path) -> list[str]:
+def summary(told: SelectionResult, out: Path) -> list[str]:
     """What was reached, and how far it can be from the best."""
     lines = [f"{len(told.selection)} rows: {out}"]
     if told.estimate is not None:

@@ -8,7 +8,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from shasam.commands.flags import HowFlags
-from shasam.runs.how import LOCALLY
+from shasam.runs.execution import LOCALLY
 
 
 def sweep(
@@ -32,10 +32,9 @@ def sweep(
         List the runs and exit.
     """
     from shasam.documents import read_yaml
-    from shasam.output.terminal import complain, say
-    from shasam.pipeline.grid import expand
-    from shasam.pipeline.sweep import says
-    from shasam.pipeline.sweep import sweep as carry_out
+    from shasam.output import complain, say
+    from shasam.pipeline.sweeps import expand, says
+    from shasam.pipeline.sweeps import sweep as carry_out
     from shasam.runs.directory import RunDirectory
 
     specs = expand(read_yaml(grid))

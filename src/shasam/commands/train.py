@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
+from rich import box
+from rich.table import Table
 
 from shasam.commands.flags import (
     NO_DATA,
@@ -20,9 +22,75 @@ from shasam.commands.flags import (
     layer,
 )
 from shasam.errors import ShasamError
+from shasam.metrics import catalogue
+from shasam.output import Screen
+from shasam.runs.directory import RunDirectory
+from shasam.runs.machine import computed_with
+from shasam.types import Head
 
-if TYPE_CHECKING:
-    from shasam.runs.directory import RunDirectory
+# -------------------------------------------------------------------------------------------------
+# The table that a run ends with.
+# -------------------------------------------------------------------------------------------------
+
+
+def print_summary(run: RunDirectory, console: Screen) -> None:
+    """Accuracy, EO and the worst cell in per cent, with intervals, for each kind of feature."""
+    metrics, provenance = run.metrics(), run.provenance()
+    title = f"{run.spec().method} on the test split (%, 95 % interval; worst: worst cell)"
+    table = Table(title=title, box=box.SIMPLE_HEAD)  # narrow enough for 80 columns
+    table.add_column("features", no_wrap=True)
+    shown = catalogue.shown("run")
+    for heading in (*(m.heading for m in shown.values()), "probe"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    kinds = [k for k in metrics if k.startswith("test.")] or ["test"]
+    for kind in kinds:
+        name = kind.removeprefix("test.") if "." in kind else "encoder"
+        probe = metrics["probe"].get(Head.named(name).features)
+        cells = [_cell(metrics[kind].get(key), key != "worst_group_accuracy") for key in shown]
+        cells.append(f"{100 * probe['accuracy']:.1f}" if probe else "-")
+        own = " *" if len(kinds) > 1 and metrics[kind] == metrics["test"] else ""
+        table.add_row(name + own, *cells)
+    console.print(table)
+    if metrics.get("natural_head"):
+        console.print(_representation(metrics))
+    for key, metric in shown.items():
+        reason = (metrics["test"].get(key) or {}).get("reason")
+        if reason:
+            console.print(f"{metric.heading} is undefined: {reason} in the test split")
+    minutes, seconds = divmod(round(provenance["wall_seconds"]), 60)
+    line = f"{provenance['images_seen']} views in {minutes} min {seconds} s"
+    if provenance["mine_fraction"] is not None:
+        line += f", mining {provenance['mine_fraction']:.0%} of the learning stage"
+    if len(kinds) > 1:
+        line += "; * is what predictions.parquet holds"
+    console.print(line)
+    if settings := computed_with([provenance]):
+        console.print(settings)
+    console.print(f"run        {run.path}", soft_wrap=True)
+
+
+def _representation(metrics: dict[str, Any]) -> Table:
+    """The natural head on each kind of feature, and how well the group is read from it."""
+    title = "classifiers on the frozen features and the training data as they are (%)"
+    table = Table(title=title, box=box.SIMPLE_HEAD)
+    table.add_column("features", no_wrap=True)
+    for heading in ("acc", "EO", "group, linear", "group, MLP"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for kind, found in metrics["natural_head"].items():
+        cells = [_cell(found["test"].get(key), True) for key in ("accuracy", "eo_mean")]
+        probe = metrics["probe"].get(kind, {})
+        leaks = [probe.get(f"{how}_within_class") for how in ("linear", "mlp")]
+        cells += ["-" if leak is None else f"{100 * leak:.1f}" for leak in leaks]
+        table.add_row(kind, *cells)
+    return table
+
+
+def _cell(entry: dict[str, float | None] | None, interval: bool) -> str:
+    if not entry or entry["value"] is None or entry["low"] is None or entry["high"] is None:
+        return "-"
+    if not interval:
+        return f"{100 * entry['value']:.1f}"
+    return f"{100 * entry['value']:.1f} ({100 * entry['low']:.1f}-{100 * entry['high']:.1f})"
 
 
 def train(
@@ -96,12 +164,12 @@ def train(
         Use colours on the terminal.
     """
     if reproducible:
-        from shasam.runs.reproducible import REPRODUCIBLE, restart_with
+        from shasam.runs.machine import REPRODUCIBLE, restart_with
 
         restart_with(REPRODUCIBLE)  # before anything imports torch
 
     from shasam.documents import read_yaml
-    from shasam.output.terminal import Screen, emit
+    from shasam.output import Screen, emit
     from shasam.spec import resolve
 
     base = read_yaml(config) if config is not None else {}
@@ -115,7 +183,7 @@ def train(
 
     from shasam.pipeline.execute import execute
     from shasam.runs.directory import RunDirectory
-    from shasam.training.progress import TrainingProgress
+    from shasam.training.monitor import TrainingProgress
     from shasam.training.runtime import Runtime, is_first
 
     console = Screen(stderr=True, soft_wrap=True, no_color=not color or None)
@@ -134,8 +202,6 @@ def train(
     if not is_first():
         return
 
-    from shasam.runs.summary import print_summary
-
     if reproducible and not run.provenance().get("reproducible"):
         why = "it was done before without --reproducible, or this processor has no AVX2"
         console.print(f"{run.path} was not computed with AVX2 and one thread: {why}")
@@ -151,7 +217,7 @@ def use_threads(
     """Compute with the threads of a run, in this process and in those that it starts."""
     import torch
 
-    from shasam.runs.threads import threads_of
+    from shasam.runs.machine import threads_of
 
     chosen = threads_of(run, asked, resume=resume)
     os.environ["OMP_NUM_THREADS"] = str(chosen.count)
@@ -162,7 +228,7 @@ def use_threads(
 
 def write_page(path: Path, thumbnails: bool = True) -> None:
     """``report.html`` of a run; a page that cannot be made does not fail the run."""
-    from shasam.output.terminal import say
+    from shasam.output import say
     from shasam.report import write_report
 
     page = path / "report.html"

@@ -2,8 +2,8 @@
 
 Importing torch and the rest takes seconds of processor time, as much as a short run. This process
 imports once and forks for each run. It computes nothing itself, so a fork is safe: no thread of a
-library is under way. Whoever started it (``shasam.pipeline.warm``) writes a line of JSON for each
-run to its standard input and reads lines about processes that began and ended.
+library is under way. Whoever started it (``shasam.pipeline.engines``) writes a line of JSON for
+each run to its standard input and reads lines about processes that began and ended.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MODULES = (
     "shasam.mining",
     "shasam.models",
     "shasam.pipeline.execute",
-    "shasam.runs.summary",
+    "shasam.commands.train",
     "shasam.submodular",
 )
 LOOK_SECONDS = 0.05  # between looks for runs that have ended

@@ -1,18 +1,17 @@
 """Images with labels: sources, protocols, hashed manifests, packed stores, views.
 
 Importing this package registers the built-in sources and does not import torch;
-``shasam.data.views`` does.
+``shasam.data.augment`` does.
 """
 
 from __future__ import annotations
 
 from shasam.data import sources
 from shasam.data.dataset import Dataset, make_protocol, make_source, open_data
-from shasam.data.manifest import Manifest
-from shasam.data.protocol import Protocol
 from shasam.data.source import Exclusion, Label, Listing, Reading, Source
+from shasam.data.splits import Manifest, Protocol
 from shasam.data.store import Store
-from shasam.spec.data import DataSpec
+from shasam.spec.fields import DataSpec
 
 __all__ = [
     "DataSpec",

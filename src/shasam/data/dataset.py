@@ -8,19 +8,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from shasam.data.labels import check_labels, warn_of_empty_cells
-from shasam.data.manifest import Manifest
 from shasam.data.packing import open_store
-from shasam.data.protocol import Protocol
 from shasam.data.source import Exclusion, Progress, Source
+from shasam.data.splits import Manifest, Protocol, check_labels, warn_of_empty_cells
 from shasam.data.store import Store
-from shasam.data.vectors import VectorStore
+from shasam.data.vector_files import VectorStore
 from shasam.errors import DataError, SpecError
 from shasam.registry import did_you_mean, lookup
-from shasam.spec.data import DataSpec
+from shasam.spec.fields import DataSpec
 
 if TYPE_CHECKING:
     from torch import Tensor
+
 
 BAD_SHARE = 0.01  # more unreadable images than this stop the work
 

@@ -23,7 +23,7 @@ from shasam.data.store import (
     shard_rows,
     write_shard,
 )
-from shasam.data.vectors import VectorStore
+from shasam.data.vector_files import VectorStore
 from shasam.errors import DataError, FileError
 from shasam.files import check_writable, make_folder, remove_leftovers
 from shasam.memory import readable

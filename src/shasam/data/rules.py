@@ -15,7 +15,7 @@ import pyarrow as pa
 from shasam.data.source import Label
 from shasam.errors import DataError
 from shasam.registry import did_you_mean
-from shasam.tables.missing import NO_VALUE
+from shasam.tables import NO_VALUE
 
 _COMPARE = re.compile(r"^\s*(?P<column>.+?)\s*(?P<op><=|>=|==|!=|<|>)\s*(?P<value>.+?)\s*$")
 _BINS = re.compile(r"^\s*(?P<column>.+?)\s*:\s*\[(?P<edges>[^\]]*)\]\s*$")
@@ -75,7 +75,7 @@ def _column(name: str, table: pa.Table, labels: Mapping[str, Label], what: str) 
     return table.column(name)
 
 
-def _missing(name: str, bad: np.ndarray, why: str = NO_VALUE_REASON) -> dict[int, str]:
+def _missing_values(name: str, bad: np.ndarray, why: str = NO_VALUE_REASON) -> dict[int, str]:
     return {int(row): f"{name}{why}" for row in np.flatnonzero(bad)}
 
 
@@ -102,7 +102,7 @@ def _categories(name: str, table: pa.Table) -> Labelling:
     names = tuple(str(v) for v in values)
     if names == ("0", "1"):
         names = (f"not {name}", name)
-    return Labelling(codes, names, _missing(name, null))
+    return Labelling(codes, names, _missing_values(name, null))
 
 
 def _numbers(name: str, column: pa.ChunkedArray) -> np.ndarray:
@@ -124,8 +124,8 @@ def _bins(
     value = _numbers(name, _column(name, table, labels, what))
     codes = np.searchsorted(edges, value, side="right").astype(np.int64) - 1
     codes[np.isnan(value)] = -1
-    reasons = _missing(name, np.isnan(value))
-    reasons.update(_missing(name, value < edges[0], f": below {edges[0]:g}, the first edge"))
+    reasons = _missing_values(name, np.isnan(value))
+    reasons.update(_missing_values(name, value < edges[0], f": below {edges[0]:g}, the first edge"))
     names = [f"{name} {low:g}-{high:g}" for low, high in pairwise(edges)]
     return Labelling(codes, (*names, f"{name} >={edges[-1]:g}"), reasons)
 
@@ -153,4 +153,4 @@ def _compare(
         }[op]  # fmt: skip
     codes = np.where(null, -1, holds.astype(np.int64))
     names = (f"{name}{_OPPOSITE[op]}{text}", f"{name}{op}{text}")
-    return Labelling(codes, names, _missing(name, null))
+    return Labelling(codes, names, _missing_values(name, null))

@@ -11,10 +11,11 @@ import numpy as np
 import pyarrow as pa
 
 from shasam.files import remembered_sha256
-from shasam.spec.data import DataSpec
+from shasam.spec.fields import DataSpec
 
 if TYPE_CHECKING:
-    from shasam.data.vectors import VectorStore
+    from shasam.data.vector_files import VectorStore
+
 
 Progress = Callable[[int, int], None]  # rows done, rows in all
 

@@ -6,19 +6,21 @@ from shasam.extras import need
 
 need("torch", __name__)
 
-from shasam.losses.adversarial import dann_ramp, negative_entropy, reverse_gradient
-from shasam.losses.combinatorial import FLCMILoss, LogDetCMILoss, flcmi, logdetcmi
-from shasam.losses.contrastive import fscl, supcon
-from shasam.losses.distribution import (
+from shasam.losses.rivals import (
     conditional_group_mmd,
+    dann_ramp,
     distillation_mmd,
+    fscl,
     mean_alignment,
     mmd,
+    negative_entropy,
     permute_blocks,
+    reverse_gradient,
     standard_normal_kl,
+    supcon,
     total_correlation,
 )
-from shasam.losses.unit import unit_length
+from shasam.losses.sets import FLCMILoss, LogDetCMILoss, flcmi, logdetcmi, unit_length
 
 __all__ = [
     "FLCMILoss",

@@ -10,15 +10,10 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
-from shasam.losses import (
-    permute_blocks,
-    reverse_gradient,
-    standard_normal_kl,
-    total_correlation,
-)
+from shasam.losses import permute_blocks, reverse_gradient, standard_normal_kl, total_correlation
 from shasam.methods.base import Method, MethodConfig, Stage
 from shasam.models import Encoder
-from shasam.models.shared import in_shares
+from shasam.models.processes import in_shares
 from shasam.registry import register
 from shasam.types import Batch, Losses
 

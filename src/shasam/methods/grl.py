@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from pydantic import Field
 
 from shasam.losses import dann_ramp, reverse_gradient
-from shasam.methods.ce import CE, CEConfig
+from shasam.methods.baselines import CE, CEConfig
 from shasam.models import Classifier, Encoder
 from shasam.registry import register
 from shasam.types import Batch, Losses

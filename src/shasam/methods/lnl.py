@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from shasam.errors import SpecError
 from shasam.losses import dann_ramp, negative_entropy, reverse_gradient
 from shasam.methods.base import Stage
-from shasam.methods.ce import CE, CEConfig
+from shasam.methods.baselines import CE, CEConfig
 from shasam.models import Encoder
 from shasam.registry import register
 from shasam.types import Batch, Losses

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from shasam.errors import CheckpointError, InputError
 from shasam.losses import distillation_mmd
 from shasam.methods.base import Stage
-from shasam.methods.ce import CE, CEConfig
+from shasam.methods.baselines import CE, CEConfig
 from shasam.models import Encoder
 from shasam.models.weights import read_weights
 from shasam.registry import register

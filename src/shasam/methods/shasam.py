@@ -16,11 +16,10 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
-from shasam.losses.combinatorial import flcmi_terms, level_term, logdetcmi
-from shasam.losses.unit import unit_length
+from shasam.losses.sets import flcmi_terms, level_term, logdetcmi, unit_length
 from shasam.methods.two_stage import TwoStage, TwoStageConfig
 from shasam.mining import MiningConfig
-from shasam.mining.shasam import NegativeRule
+from shasam.mining.miners import NegativeRule
 from shasam.models import Classifier, Encoder
 from shasam.registry import register
 from shasam.types import Batch, Losses
@@ -70,7 +69,7 @@ class Shasam(TwoStage):
     """weight · mean over pairs (i, j) of I_f(A_ij; N_ij | P_ij) + companion · CE(t, linear(h)).
 
     paper: the set objective alone, one pair a batch, stage 2 on natural batches. Here all pairs
-    share a batch (Eq. 3), the objective is mended (losses/combinatorial.py), a linear companion on
+    share a batch (Eq. 3), the objective is mended (losses/sets.py), a linear companion on
     the encoder speeds it off the plateau, and stage 2 sees the cells equally often; docs/paper.md
     says why, docs/results.md what each of these is worth.
     """

@@ -10,14 +10,9 @@ from pydantic import Field
 from torch import Tensor
 
 from shasam.errors import SpecError
-from shasam.losses import (
-    conditional_group_mmd,
-    dann_ramp,
-    mean_alignment,
-    reverse_gradient,
-)
+from shasam.losses import conditional_group_mmd, dann_ramp, mean_alignment, reverse_gradient
 from shasam.methods.base import Stage
-from shasam.methods.ce import CE, CEConfig
+from shasam.methods.baselines import CE, CEConfig
 from shasam.models import Classifier, Encoder
 from shasam.registry import register
 from shasam.types import Batch, Losses

@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from pydantic import model_serializer, model_validator
 from torch import Tensor, nn
 
-from shasam.losses.unit import unit_length
+from shasam.losses.sets import unit_length
 from shasam.methods.base import Method, MethodConfig, Stage
 from shasam.mining import MiningConfig
 from shasam.models import Classifier, Encoder, ProjectionHead

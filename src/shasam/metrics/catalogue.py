@@ -3,10 +3,10 @@
 Evaluation, comparisons, tables, pages and documentation read this list. A metric of one's own is
 one more entry, by ``catalogue.register(mine)`` or an entry point of the group ``shasam.metrics``:
 
->>> from shasam.metrics import catalogue, tables
+>>> from shasam.metrics import catalogue, counts
 >>> mine = catalogue.Metric(
 ...     "error_gap_sum", "Error gap (sum)", "points", "low", "sum of the gaps in error",
-...     catalogue.Gap(tables.right, catalogue.total, terms=True),
+...     catalogue.Gap(counts.right, catalogue.total, terms=True),
 ...     catalogue.empty_group_or_one_group, catalogue.smallest_group,
 ... )
 >>> mine.label
@@ -23,10 +23,12 @@ import numpy as np
 
 from shasam import registry
 from shasam.errors import SpecError
-from shasam.metrics import roc, scores, tables
-from shasam.metrics.confusion import RATES
-from shasam.metrics.counts import Counts, accuracy, class_recalls, recalls
-from shasam.metrics.reasons import (
+from shasam.metrics import counts as outcomes
+from shasam.metrics import scores
+from shasam.metrics.counts import (
+    Counts,
+    accuracy,
+    class_recalls,
     empty_cell,
     empty_cell_or_one_group,
     empty_class,
@@ -34,9 +36,10 @@ from shasam.metrics.reasons import (
     empty_group_or_one_group,
     no_positive_rows,
     nothing_missing,
+    recalls,
 )
-from shasam.metrics.scores import OfScores, OfScoresByGroup
-from shasam.metrics.statistic import (
+from shasam.metrics.rates import RATES
+from shasam.metrics.resampling import (
     Average,
     Gap,
     Lowest,
@@ -47,6 +50,7 @@ from shasam.metrics.statistic import (
     largest,
     total,
 )
+from shasam.metrics.scores import ScoreMetric, ScoreMetricByGroup
 
 
 @dataclass(frozen=True)
@@ -58,7 +62,7 @@ class Metric:
     unit: str  # "%", "points" or "area"
     better: str  # "high" or "low"
     meaning: str
-    value: Statistic | OfScores | OfScoresByGroup
+    value: Statistic | ScoreMetric | ScoreMetricByGroup
     undefined_because: Callable[[Counts, int | None], str | None]
     support: Callable[[Counts, int | None], int]
     short: str = ""  # for narrow tables; the label where it is empty
@@ -76,7 +80,7 @@ class Metric:
 
     @property
     def of_counts(self) -> bool:
-        return not isinstance(self.value, OfScores | OfScoresByGroup)
+        return not isinstance(self.value, ScoreMetric | ScoreMetricByGroup)
 
 
 # Which metrics each table or page shows, in its order; the full list is ``metrics()``.
@@ -130,7 +134,7 @@ def named(name: str) -> Metric:
     """The metric of a name, or an error with the nearest known one."""
     metric = find(name)
     if metric is None:
-        known = [n for n, m in metrics().items() if not isinstance(m.value, OfScoresByGroup)]
+        known = [n for n, m in metrics().items() if not isinstance(m.value, ScoreMetricByGroup)]
         raise SpecError(f"there is no metric {name!r}{registry.did_you_mean(name, known)}")
     return metric
 
@@ -145,7 +149,7 @@ def label_of(name: str) -> str:
 
 
 def _group_of(name: str, metric: Metric) -> str:
-    by_group = isinstance(metric.value, OfScoresByGroup) and name.startswith(f"{metric.name}_")
+    by_group = isinstance(metric.value, ScoreMetricByGroup) and name.startswith(f"{metric.name}_")
     return name[len(metric.name) + 1 :] if by_group else ""
 
 
@@ -196,81 +200,81 @@ _BUILT_IN = (
     Metric(
         "worst_group_accuracy", "Worst cell accuracy", "%", "high",
         "accuracy of the worst (class, group) cell",
-        Lowest(tables.right_by_class), empty_cell_or_one_group, smallest_cell, "worst",
+        Lowest(outcomes.right_by_class), empty_cell_or_one_group, smallest_cell, "worst",
         plain="Worst-served group",
     ),
     Metric(
         "min_group_accuracy", "Lowest group accuracy", "%", "high",
         "accuracy of the worst group",
-        Lowest(tables.right), empty_group_or_one_group, smallest_group,
+        Lowest(outcomes.right), empty_group_or_one_group, smallest_group,
     ),
     Metric(
         "eo_mean", "EO (mean)", "points", "low",
         "equalized odds: gap in accuracy between two groups, averaged over classes and pairs",
-        Gap(tables.right_by_class, average), empty_cell_or_one_group, smallest_cell, "EO",
+        Gap(outcomes.right_by_class, average), empty_cell_or_one_group, smallest_cell, "EO",
         plain="Average gap between groups (EO)",
     ),
     Metric(
         "eo_max", "EO (max)", "points", "low",
         "the largest of those gaps",
-        Gap(tables.right_by_class, largest), empty_cell_or_one_group, smallest_cell,
+        Gap(outcomes.right_by_class, largest), empty_cell_or_one_group, smallest_cell,
     ),
     Metric(
         "eo_sum", "EO (sum)", "points", "low",
         "the sum of those gaps",
-        Gap(tables.right_by_class, total, terms=True), empty_cell_or_one_group, smallest_cell,
+        Gap(outcomes.right_by_class, total, terms=True), empty_cell_or_one_group, smallest_cell,
     ),
     Metric(
         "eo_mean_range", "EO (mean of ranges)", "points", "low",
         "mean over classes of best minus worst group: fairlearn's mean",
-        Gap(tables.right_by_class, average_range), empty_cell_or_one_group, smallest_cell,
+        Gap(outcomes.right_by_class, average_range), empty_cell_or_one_group, smallest_cell,
     ),
     Metric(
         "equal_opportunity", "Equal opportunity", "points", "low",
         "largest gap in accuracy on the positive class",
-        Gap(tables.right_of_positive, largest), no_positive_rows, smallest_positive_cell, "EOpp",
+        Gap(outcomes.right_of_positive, largest), no_positive_rows, smallest_positive_cell, "EOpp",
     ),
     Metric(
         "demographic_parity", "Demographic parity", "points", "low",
         "largest gap in how often a class is predicted",
-        Gap(tables.predicted, largest), empty_group_or_one_group, smallest_group, "DP",
+        Gap(outcomes.predicted, largest), empty_group_or_one_group, smallest_group, "DP",
     ),
     Metric(
         "accuracy_gap", "Accuracy gap", "points", "low",
         "best minus worst group accuracy",
-        Gap(tables.right, largest), empty_group_or_one_group, smallest_group,
+        Gap(outcomes.right, largest), empty_group_or_one_group, smallest_group,
     ),
     Metric(
         "ece", "Calibration error", "points", "low",
         "expected calibration error of a group",
-        OfScoresByGroup(scores.calibration_error), nothing_missing, smallest_group,
+        ScoreMetricByGroup(scores.calibration_error), nothing_missing, smallest_group,
         between_groups=False,
     ),
     Metric(
         "ece_max", "Calibration error (max)", "points", "low",
         "largest expected calibration error of a group",
-        OfScores(scores.largest_calibration_error), empty_group, smallest_group,
+        ScoreMetric(scores.largest_calibration_error), empty_group, smallest_group,
     ),
     Metric(
         "auc", "AUC", "%", "high",
         "chance that a positive of the group scores above a negative of it",
-        OfScoresByGroup(roc.auc), nothing_missing, smallest_group,
+        ScoreMetricByGroup(scores.auc), nothing_missing, smallest_group,
         between_groups=False, always=False,
     ),
     Metric(
         "auc_gap", "AUC gap", "points", "low",
         "largest difference in AUC between groups",
-        OfScores(roc.auc_gap), empty_group_or_one_group, smallest_group, always=False,
+        ScoreMetric(scores.auc_gap), empty_group_or_one_group, smallest_group, always=False,
     ),
     Metric(
         "abcc", "Score gap (ABCC)", "points", "low",
         "demographic-parity gap averaged over all thresholds",
-        OfScores(scores.abcc), empty_group_or_one_group, smallest_group,
+        ScoreMetric(scores.abcc), empty_group_or_one_group, smallest_group,
     ),
     Metric(
         "abpc", "Score gap (ABPC)", "area", "low",
         "area between score densities in hundredths, 0 to 200",
-        OfScores(scores.abpc), empty_group_or_one_group, smallest_group,
+        ScoreMetric(scores.abpc), empty_group_or_one_group, smallest_group,
     ),
 )  # fmt: skip
 for _metric in _BUILT_IN:

@@ -1,19 +1,204 @@
-"""Counts per (class, prediction, group): every metric without scores is computed from them.
+"""Count outcomes per (class, prediction, group), and say why a metric has no value on them.
 
-Shapes: C classes, P predictions (the same C names), G groups; leading axes are bootstrap draws, so
-that one formula serves a table and 2,000 resampled ones.
+Every metric without scores is a function of these counts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from shasam.errors import InputError
-from shasam.metrics.labels import encode
+from shasam.registry import did_you_mean
+
+# -------------------------------------------------------------------------------------------------
+# A number with its interval, its support, and the reason where there is none.
+# -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A metric: value and interval as fractions, NaN with a ``reason`` where it is undefined."""
+
+    value: float
+    low: float
+    high: float
+    support: int  # rows in the smallest denominator that the value rests on
+    reason: str | None = None
+    p: float | None = None  # of a gap: how often a model without one shows as large a gap
+
+    @classmethod
+    def undefined(cls, reason: str, support: int = 0) -> Estimate:
+        """A metric that has no value here, and why."""
+        return cls(math.nan, math.nan, math.nan, support, reason)
+
+    @property
+    def defined(self) -> bool:
+        return not math.isnan(self.value)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain JSON: NaN becomes null, because JSON has no NaN. ``p`` is there for gaps only."""
+        plain = {
+            "value": _plain(self.value),
+            "low": _plain(self.low),
+            "high": _plain(self.high),
+            "support": int(self.support),
+            "reason": self.reason,
+        }
+        return plain if self.p is None else plain | {"p": self.p}
+
+    @classmethod
+    def from_dict(cls, entry: Mapping[str, Any]) -> Estimate:
+        """What ``as_dict`` wrote."""
+        value, low, high = (_number(entry.get(key)) for key in ("value", "low", "high"))
+        reason, p = entry.get("reason"), entry.get("p")
+        return cls(
+            value,
+            low,
+            high,
+            int(entry.get("support") or 0),
+            None if reason is None else str(reason),
+            float(p) if isinstance(p, int | float) else None,
+        )
+
+
+def as_json(estimates: Mapping[str, Estimate]) -> dict[str, dict[str, Any]]:
+    """All estimates as plain JSON, the form of ``metrics.json``."""
+    return {name: estimate.as_dict() for name, estimate in estimates.items()}
+
+
+def _plain(value: float) -> float | None:
+    return float(value) if math.isfinite(value) else None
+
+
+def _number(value: Any) -> float:
+    return float(value) if isinstance(value, int | float) else math.nan
+
+
+# -------------------------------------------------------------------------------------------------
+# From columns of labels to codes 0..K-1 and their names; intersections of several attributes.
+# -------------------------------------------------------------------------------------------------
+
+
+def encode(
+    columns: Mapping[str, Any], names: Sequence[str] | None
+) -> tuple[list[np.ndarray], tuple[str, ...]]:
+    """Codes of one or more columns that share their values, and the names of the values.
+
+    ``columns`` maps what a column is called in errors to its values. With ``names``, integers are
+    codes 0..K-1 into them and anything else must be one of them; without, the sorted distinct
+    values of all columns are the names, so all columns must hold the same kind of value.
+
+    >>> [t, p], names = encode({"label": ["no", "yes"], "prediction": ["no", "no"]}, None)
+    >>> t.tolist(), p.tolist(), names
+    ([0, 1], [0, 0], ('no', 'yes'))
+    """
+    values = {what: _flat(column, what) for what, column in columns.items()}
+    if names is None:
+        _same_kind(values)
+        known = np.unique(np.concatenate(list(values.values())))
+        codes = [np.searchsorted(known, column) for column in values.values()]
+        return codes, tuple(map(str, known.tolist()))
+    names = tuple(map(str, names))
+    if len(set(names)) != len(names):
+        what = next(iter(values))
+        raise InputError(f"the names of the {what} are not distinct: {', '.join(names)}")
+    return [_place(column, names, what) for what, column in values.items()], names
+
+
+def intersect(
+    codes: Sequence[np.ndarray], names: Sequence[Sequence[str]]
+) -> tuple[np.ndarray, tuple[str, ...]]:
+    """Several attributes as one: the combinations that occur, named ``a & b``."""
+    joint = np.zeros(len(codes[0]), dtype=np.int64)
+    for column, values in zip(codes, names, strict=True):
+        joint = joint * len(values) + column
+    found, inverse = np.unique(joint, return_inverse=True)
+    labels = []
+    for code in found.tolist():
+        parts = []
+        for values in reversed(names):
+            code, place = divmod(code, len(values))
+            parts.append(str(values[place]))
+        labels.append(" & ".join(reversed(parts)))
+    return inverse.astype(np.int64), tuple(labels)
+
+
+def _place(values: np.ndarray, names: tuple[str, ...], what: str) -> np.ndarray:
+    """Codes of a column whose names are known."""
+    if values.dtype.kind in "iub":
+        codes = values.astype(np.int64)
+        if len(codes) and (codes.min() < 0 or codes.max() >= len(names)):
+            wrong = int(codes.min() if codes.min() < 0 else codes.max())
+            raise InputError(
+                f"the {what} code {wrong} is outside 0..{len(names) - 1}; "
+                f"there are {len(names)} names: {', '.join(names)}"
+            )
+        return codes
+    found, inverse = np.unique(values.astype(str), return_inverse=True)
+    place = {name: i for i, name in enumerate(names)}
+    for name in found.tolist():
+        if name not in place:
+            raise InputError(f"the {what} {name!r} is not known{did_you_mean(name, names)}")
+    return np.array([place[name] for name in found.tolist()], dtype=np.int64)[inverse]
+
+
+def _same_kind(values: Mapping[str, np.ndarray]) -> None:
+    """Text beside numbers would match nowhere, and the accuracy would be 0 without a word."""
+    kinds = {
+        what: "numbers" if column.dtype.kind in "iub" else "text"
+        for what, column in values.items()
+        if len(column)
+    }
+    if len(set(kinds.values())) < 2:
+        return
+    shown = []
+    for what, kind in kinds.items():
+        some = ", ".join(map(repr, np.unique(values[what])[:2].tolist()))
+        shown.append(f"each {what} is {kind} ({some})")
+    raise InputError(
+        f"{'; '.join(shown)}; write them alike, or give the names of the codes with classes="
+    )
+
+
+def _flat(column: Any, what: str) -> np.ndarray:
+    """One column of integers, booleans or text without missing values."""
+    values = np.asarray(column)
+    if values.ndim != 1:
+        raise InputError(f"the {what} must be one column, not an array of shape {values.shape}")
+    if values.dtype.kind == "f":
+        whole = values.astype(np.int64) if np.isfinite(values).all() else None
+        if whole is None or (whole != values).any():
+            raise InputError(
+                f"the {what} holds NaN or fractions; give integers or names, one for each row"
+            )
+        return whole
+    return _from_objects(values, what) if values.dtype.kind == "O" else values
+
+
+def _from_objects(values: np.ndarray, what: str) -> np.ndarray:
+    """Python objects (a pandas column, for example) as integers or text."""
+    missing = [v is None or v != v for v in values]
+    if any(missing):
+        raise InputError(
+            f"{sum(missing)} of {len(values)} rows have no {what}, the first is row "
+            f"{missing.index(True)}; leave those rows out or give them a name"
+        )
+    if all(isinstance(v, bool | int | np.integer | np.bool_) for v in values):
+        return values.astype(np.int64)
+    return values.astype(str)
+
+
+# -------------------------------------------------------------------------------------------------
+# Counts per (class, prediction, group): every metric without scores is computed from them.
+#
+# Shapes: C classes, P predictions (the same C names), G groups; leading axes are bootstrap draws,
+# so that one formula serves a table and 2,000 resampled ones.
+# -------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -161,3 +346,118 @@ def divide(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
     """part / whole, NaN where there is nothing to divide by."""
     out = np.full(np.broadcast_shapes(part.shape, whole.shape), np.nan)
     return np.divide(part, whole, out=out, where=whole > 0)
+
+
+# -------------------------------------------------------------------------------------------------
+# Tables of outcomes: what a gap between groups is computed from.
+#
+# A table has the shape (..., S, K, G): within each of S strata, every row of group g has one of K
+# outcomes. Equalized odds has a stratum for each class and the outcomes right and wrong;
+# demographic parity has one stratum and an outcome for each prediction. That is all that values,
+# resampling and permutations need to know of a metric.
+# -------------------------------------------------------------------------------------------------
+
+Table = Callable[
+    [np.ndarray, "int | None"], np.ndarray
+]  # (..., C, P, G), positive -> (..., S, K, G)
+
+
+def right_by_class(n_CPG: np.ndarray, positive: int | None = None) -> np.ndarray:
+    """Right and wrong within each class: (..., C, 2, G)."""
+    right = np.einsum("...ccg->...cg", n_CPG)
+    return np.stack([right, n_CPG.sum(-2) - right], -2)
+
+
+def right_of_positive(n_CPG: np.ndarray, positive: int | None) -> np.ndarray:
+    """Right and wrong within the positive class: (..., 1, 2, G)."""
+    return right_by_class(n_CPG)[..., [positive or 0], :, :]
+
+
+def right(n_CPG: np.ndarray, positive: int | None = None) -> np.ndarray:
+    """Right and wrong over all classes: (..., 1, 2, G)."""
+    return right_by_class(n_CPG).sum(-3, keepdims=True)
+
+
+def predicted(n_CPG: np.ndarray, positive: int | None = None) -> np.ndarray:
+    """How often each class is predicted: (..., 1, P, G)."""
+    return n_CPG.sum(-3)[..., None, :, :]
+
+
+def rates(n_SKG: np.ndarray) -> np.ndarray:
+    """Rates that groups are compared by, (..., R, G): all outcomes, or the first of two."""
+    share = divide(n_SKG, n_SKG.sum(-2, keepdims=True))
+    shown = share[..., :1, :] if n_SKG.shape[-2] == 2 else share
+    return shown.reshape(*n_SKG.shape[:-3], -1, n_SKG.shape[-1])
+
+
+# -------------------------------------------------------------------------------------------------
+# Why a metric has no value on a table: a sentence that names what is missing, or None.
+# -------------------------------------------------------------------------------------------------
+
+
+def nothing_missing(counts: Counts, positive: int | None) -> str | None:
+    return None
+
+
+def empty_class(counts: Counts, positive: int | None) -> str | None:
+    """A mean over classes needs a row of each."""
+    empty = np.flatnonzero(counts.n_CPG.sum((1, 2)) == 0)
+    return (
+        f"no row of class {', '.join(repr(counts.classes[c]) for c in empty)}"
+        if len(empty)
+        else None
+    )
+
+
+def empty_cell(counts: Counts, positive: int | None) -> str | None:
+    """A mean over cells needs a row of each class in each group."""
+    return _no_rows(counts.empty_cells())
+
+
+def empty_group(counts: Counts, positive: int | None) -> str | None:
+    return _no_rows([f"group {name}" for name in counts.empty_groups()])
+
+
+def empty_cell_or_one_group(counts: Counts, positive: int | None) -> str | None:
+    return one_group(counts) or empty_cell(counts, positive)
+
+
+def empty_group_or_one_group(counts: Counts, positive: int | None) -> str | None:
+    return one_group(counts) or empty_group(counts, positive)
+
+
+def no_positive_rows(counts: Counts, positive: int | None) -> str | None:
+    """A gap on the positive class needs to know it, and a row of it in each group."""
+    if positive is None:
+        return no_positive_class(counts, positive)
+    empty = np.flatnonzero(counts.cells_CG[positive] == 0)
+    return one_group(counts) or _no_rows(
+        [f"class {counts.classes[positive]!r} in group {counts.groups[g]!r}" for g in empty]
+    )
+
+
+def no_positive_class(counts: Counts, positive: int | None) -> str | None:
+    if positive is not None:
+        return None
+    return (
+        f"it needs a positive class, and there are {len(counts.classes)} classes: say which one is "
+        "the favourable outcome"
+    )
+
+
+def empty_in_groups(counts: Counts, size_G: np.ndarray, rows: str) -> str | None:
+    """A rate needs a row of its kind in each group."""
+    return _no_rows([f"group {counts.groups[g]!r}" for g in np.flatnonzero(size_G == 0)], rows)
+
+
+def one_group(counts: Counts) -> str | None:
+    if len(counts.groups) >= 2:
+        return None
+    return f"there is one group only ({counts.groups[0]!r}); a gap needs two"
+
+
+def _no_rows(where: list[str], rows: str = "row") -> str | None:
+    if not where:
+        return None
+    more = f" and {len(where) - 3} more" if len(where) > 3 else ""
+    return f"no {rows} of {', '.join(where[:3])}{more}"

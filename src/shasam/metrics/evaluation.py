@@ -1,10 +1,13 @@
-"""All metrics of one model on one test set, each with its interval."""
+"""Evaluate all metrics of one model on one test set, each with its interval; also over time."""
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
+from importlib.resources import files
 from typing import Any
 
 import numpy as np
@@ -12,11 +15,15 @@ import numpy as np
 from shasam.errors import InputError
 from shasam.metrics import catalogue
 from shasam.metrics.catalogue import Metric
-from shasam.metrics.counts import Counts, checked_repeats, encode_rows, weighted
-from shasam.metrics.estimate import Estimate
-from shasam.metrics.memory import check_evaluation
+from shasam.metrics.counts import Counts, Estimate, checked_repeats, encode_rows, weighted
+from shasam.metrics.intervals import check_evaluation
 from shasam.metrics.resampling import Resampling
-from shasam.metrics.scores import OfScores, OfScoresByGroup, Scored, checked_scores
+from shasam.metrics.scores import ScoreMetric, ScoreMetricByGroup, ScoreRows, checked_scores
+from shasam.registry import did_you_mean
+
+# -------------------------------------------------------------------------------------------------
+# All metrics of one model on one test set, each with its interval.
+# -------------------------------------------------------------------------------------------------
 
 
 def evaluate(
@@ -66,7 +73,7 @@ def evaluate(
     if scores is None or weights is not None:
         return out
     scores_NC = checked_scores(scores, len(t), len(class_names))
-    return out | _of_scores(Scored(made, t, p, s, scores_NC, repeated), large, wanted)
+    return out | _of_scores(ScoreRows(made, t, p, s, scores_NC, repeated), large, wanted)
 
 
 def evaluate_counts(
@@ -95,11 +102,13 @@ def chosen(names: Sequence[str] | None) -> list[Metric]:
 
 def names_of(groups: Sequence[str], *, scores: bool) -> list[str]:
     """The names of what ``evaluate`` gives without ``metrics``, for these groups."""
-    out = [m.name for m in chosen(None) if not isinstance(m.value, OfScores | OfScoresByGroup)]
+    out = [
+        m.name for m in chosen(None) if not isinstance(m.value, ScoreMetric | ScoreMetricByGroup)
+    ]
     for metric in chosen(None) if scores else ():
-        if isinstance(metric.value, OfScoresByGroup):
+        if isinstance(metric.value, ScoreMetricByGroup):
             out += [f"{metric.name}_{group}" for group in groups]
-        elif isinstance(metric.value, OfScores):
+        elif isinstance(metric.value, ScoreMetric):
             out.append(metric.name)
     return out
 
@@ -151,7 +160,7 @@ def _large_groups(made: Resampling, of_groups: Counts, min_group: int) -> _Large
 def _of_counts(made: Resampling, large: _Large, wanted: Sequence[Metric]) -> dict[str, Estimate]:
     out = {}
     for metric in wanted:
-        if not isinstance(metric.value, OfScores | OfScoresByGroup):
+        if not isinstance(metric.value, ScoreMetric | ScoreMetricByGroup):
             used = large.made if metric.between_groups else made
             support = metric.support(used.counts, made.positive)
             out[metric.name] = _undefined(metric, used, large) or metric.value.estimate(
@@ -160,14 +169,14 @@ def _of_counts(made: Resampling, large: _Large, wanted: Sequence[Metric]) -> dic
     return out
 
 
-def _of_scores(rows: Scored, large: _Large, wanted: Sequence[Metric]) -> dict[str, Estimate]:
+def _of_scores(rows: ScoreRows, large: _Large, wanted: Sequence[Metric]) -> dict[str, Estimate]:
     of_large = rows if large.made is rows.made else rows.only(large.places, large.made)
     out = {}
     for metric in wanted:
-        if isinstance(metric.value, OfScoresByGroup):
+        if isinstance(metric.value, ScoreMetricByGroup):
             for g, group in enumerate(rows.counts.groups):
                 out[f"{metric.name}_{group}"] = metric.value.estimate(rows, g)
-        elif isinstance(metric.value, OfScores):
+        elif isinstance(metric.value, ScoreMetric):
             used = of_large if metric.between_groups else rows
             out[metric.name] = _undefined(metric, used.made, large) or metric.value.estimate(used)
     return out
@@ -180,3 +189,185 @@ def _undefined(metric: Metric, made: Resampling, large: _Large) -> Estimate | No
     if reason is None:
         return None
     return Estimate.undefined(reason, metric.support(made.counts, made.positive))
+
+
+# -------------------------------------------------------------------------------------------------
+# A metric over time: the gap of every month, with its interval.
+# -------------------------------------------------------------------------------------------------
+
+PERIODS = {"day": "D", "week": "W", "month": "M", "quarter": "M", "year": "Y"}
+MOST_PERIODS = 1000
+
+
+@dataclass(frozen=True)
+class Period:
+    """One stretch of time."""
+
+    name: str  # 2024-03, 2024-Q1, 2024, or the first day of a week
+    rows: int
+    estimate: Estimate
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain JSON."""
+        return {"period": self.name, "rows": self.rows, **self.estimate.as_dict()}
+
+
+def over_time(
+    label: Any,
+    prediction: Any,
+    group: Any,
+    when: Any,
+    *,
+    metric: str = "eo_mean",
+    period: str = "month",
+    classes: Sequence[str] | None = None,
+    groups: Sequence[str] | None = None,
+    positive: int | None = None,
+    draws: int = 1000,
+    seed: int = 0,
+    level: float = 0.95,
+    strata: str = "none",
+    min_group: int = 0,
+    repeats: Any = None,
+    weights: Any = None,
+) -> list[Period]:
+    """One metric for each period that has rows, in order; undefined ones say why.
+
+    ``when`` holds dates: numpy or Python dates, or text such as ``2024-03-18``. ``repeats`` and
+    ``weights`` are those of ``evaluate``.
+
+    >>> found = over_time([0, 1] * 40, [0, 1] * 40, [0, 0, 1, 1] * 20,
+    ...                   ["2024-01-05"] * 40 + ["2024-02-05"] * 40, metric="accuracy")
+    >>> [(p.name, p.rows, p.estimate.value) for p in found]
+    [('2024-01', 40, 1.0), ('2024-02', 40, 1.0)]
+    """
+    catalogue.named(metric)
+    t, p, s, class_names, group_names = encode_rows(label, prediction, group, classes, groups)
+    if len(when) != len(t):
+        raise InputError(f"there are {len(when)} dates for {len(t)} rows; each row needs one")
+    codes, names = periods_of(when, period)
+    out = []
+    for code, name in enumerate(names):
+        rows = codes == code
+        times, w = (None if x is None else np.asarray(x)[rows] for x in (repeats, weights))
+        found = evaluate(
+            t[rows], p[rows], s[rows], classes=class_names, groups=group_names, positive=positive,
+            draws=draws, seed=seed, level=level, strata=strata, min_group=min_group,
+            repeats=times, weights=w, metrics=[metric],
+        )  # fmt: skip
+        size = int(rows.sum()) if times is None else int(times.sum())
+        out.append(Period(name, size, found[metric]))
+    return out
+
+
+def periods_of(when: Any, period: str) -> tuple[np.ndarray, list[str]]:
+    """The code of each row's period, and the names of the periods in order."""
+    if period not in PERIODS:
+        raise InputError(f"there is no period {period!r}{did_you_mean(period, PERIODS)}")
+    day = days_of(when)
+    unit = day.astype(f"datetime64[{PERIODS[period]}]")
+    if period == "quarter":
+        month = unit.astype(np.int64)
+        found, codes = np.unique(month // 3, return_inverse=True)
+        names = [f"{1970 + q // 4}-Q{q % 4 + 1}" for q in found.tolist()]
+    else:
+        found, codes = np.unique(unit, return_inverse=True)
+        shown = found.astype("datetime64[D]") if period == "week" else found
+        names = [str(v) for v in shown]
+    if len(names) > MOST_PERIODS:
+        raise InputError(f"there are {len(names):,} periods; take a longer one than {period!r}")
+    return codes, names
+
+
+def days_of(when: Any) -> np.ndarray:
+    """Dates, times or whole years as days; a year is its first day.
+
+    >>> days_of(["2024-03-18 23:10"]).astype(str).tolist(), days_of([2019]).astype(str).tolist()
+    (['2024-03-18'], ['2019-01-01'])
+    """
+    values = np.asarray(when)
+    if values.dtype.kind in "iuf":
+        if not ((values >= 1000) & (values <= 9999) & (np.mod(values, 1) == 0)).all():
+            raise InputError("numbers are dates only if they are years; write 2024-03-18")
+        values = values.astype(np.int64).astype(str)
+    try:
+        day = np.asarray(values, dtype="datetime64[us]").astype("datetime64[D]")
+    except (TypeError, ValueError) as error:
+        raise InputError(
+            f"the dates cannot be read ({error}); write them like 2024-03-18"
+        ) from None
+    if np.isnat(day).any():
+        missing = np.isnat(day)
+        raise InputError(
+            f"{int(missing.sum())} of {len(day)} rows have no date, the first is row "
+            f"{int(missing.argmax())}; leave those rows out"
+        )
+    return day
+
+
+# -------------------------------------------------------------------------------------------------
+# Which intervals are approximate: those whose coverage, in simulated audits alike, missed 95 %.
+#
+# `coverage.json` holds what `python -m bench.coverage --write` measured. An audit is compared
+# with the simulated design that is nearest to its own counts.
+# -------------------------------------------------------------------------------------------------
+
+HELD = (0.93, 0.97)  # shares of 95 % intervals that may hold the truth
+ALARMS = 0.06  # largest share of fair models whose gap may be called real
+FEWEST, MOST_GROUPS, MOST_CLASSES = (
+    30,
+    30,
+    6,
+)  # rows of a group, groups, classes that were simulated
+
+
+@cache
+def simulated() -> list[dict[str, Any]]:
+    """What was measured, design by design, for fair and for unfair models."""
+    text = files("shasam.metrics").joinpath("coverage.json").read_text(encoding="utf-8")
+    return json.loads(text)
+
+
+def nearest(counts: Counts) -> dict[str, Any]:
+    """The simulated design that is most like these counts: groups, how unequal, classes."""
+    sizes_G, groups = counts.sizes_G, len(counts.groups)
+    return {
+        "groups": 2 if groups < 3.5 else 6 if groups < 11 else 20,
+        "skewed": bool(sizes_G.max() > 8 * sizes_G.min()),
+        "classes": 2 if len(counts.classes) == 2 else 4,
+    }
+
+
+def approximate(
+    metric: str,
+    counts: Counts,
+    measured: Sequence[Mapping[str, Any]] | None = None,
+    *,
+    support: int | None = None,
+    between_groups: bool = True,
+) -> str | None:
+    """Why the interval of a metric is approximate for these counts; None where it is not.
+
+    ``counts`` has the groups that are compared. A metric that was not simulated is judged by its
+    ``support`` (the rows in its smallest denominator) and, if it compares groups, by their number.
+    """
+    measured = simulated() if measured is None else measured
+    known = any(metric in entry["held"] for entry in measured)
+    if known and int(counts.sizes_G.min()) < FEWEST:
+        return f"groups of fewer than {FEWEST} rows were not simulated"
+    if not known and support is not None and support < FEWEST:
+        return f"rates of fewer than {FEWEST} rows were not simulated"
+    many = len(counts.groups) > MOST_GROUPS or len(counts.classes) > MOST_CLASSES
+    if many and (known or between_groups):
+        return "so many groups or classes were not simulated"
+    if not known:
+        return None
+    design = nearest(counts)
+    alike = [entry for entry in measured if design.items() <= entry.items()]
+    held = sum(e["held"][metric] * e["models"] for e in alike) / sum(e["models"] for e in alike)
+    alarms = [e["called"][metric] for e in alike if e["fair"] and metric in e["called"]]
+    if not HELD[0] <= held <= HELD[1]:
+        return f"intervals of simulated audits like this one held the truth in {100 * held:.1f} %"
+    if alarms and max(alarms) > ALARMS:
+        return f"{100 * max(alarms):.1f} % of simulated models without a gap were called unequal"
+    return None

@@ -1,10 +1,4 @@
-"""Intervals: percentiles for averages, test inversion for gaps, a cap for minima.
-
-A gap is a norm of differences, |TPR_a - TPR_b| in the simplest case. Noise folds at zero: the plain
-bootstrap of a gap lies above the truth, its lower end is never 0, and it covers a true gap of 0 in
-none of 100 test sets. So gaps are treated by inverting a test: a hypothetical gap ``h`` belongs to
-the interval when the observed one is no surprise among 'h plus noise'.
-"""
+"""Compute intervals: percentiles for averages, test inversion for gaps, tails of t and binomial."""
 
 from __future__ import annotations
 
@@ -14,7 +8,159 @@ from statistics import NormalDist
 
 import numpy as np
 
-from shasam.metrics.tails import binomial_upper
+from shasam.errors import MemoryLimitError
+from shasam.memory import available_memory, readable
+
+# -------------------------------------------------------------------------------------------------
+# Tails of Student's t and of the binomial distribution without scipy, by the incomplete beta.
+# -------------------------------------------------------------------------------------------------
+
+
+def two_sided_p(t: float, df: int) -> float:
+    """P(|T| >= |t|) for ``df`` degrees of freedom: I_{df/(df+t²)}(df/2, 1/2)."""
+    if math.isinf(t):
+        return 0.0
+    return _incomplete_beta(df / 2, 0.5, df / (df + t * t))
+
+
+def quantile(level: float, df: int) -> float:
+    """The t with P(|T| <= t) = level, by bisection."""
+    low, high = 0.0, 2.0
+    while two_sided_p(high, df) > 1 - level:
+        high *= 2
+    for _ in range(200):
+        middle = (low + high) / 2
+        low, high = (middle, high) if two_sided_p(middle, df) > 1 - level else (low, middle)
+    return (low + high) / 2
+
+
+def binomial_upper(right: float, size: float, error: float) -> float:
+    """Clopper and Pearson's upper limit (1934) of a rate: P(as few as ``right``) = ``error``."""
+    if right >= size:
+        return 1.0
+    low, high = right / size, 1.0
+    for _ in range(50):
+        middle = (low + high) / 2
+        as_few = 1.0 - _incomplete_beta(right + 1, size - right, middle)
+        low, high = (middle, high) if as_few > error else (low, middle)
+    return high
+
+
+def _incomplete_beta(a: float, b: float, x: float) -> float:
+    """Regularised I_x(a, b), by Lentz's continued fraction (Numerical Recipes 6.4)."""
+    if x <= 0 or x >= 1:
+        return 0.0 if x <= 0 else 1.0
+    if x > (a + 1) / (a + b + 2):
+        return 1.0 - _incomplete_beta(b, a, 1 - x)
+    front = math.exp(
+        math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log1p(-x)
+    )
+    tiny = 1e-300
+    c, d = 1.0, 1.0 / (1.0 - (a + b) * x / (a + 1) or tiny)
+    h = d
+    for m in range(1, 500):
+        even = m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m))
+        d = 1.0 / (1.0 + even * d or tiny)
+        c = 1.0 + even / c or tiny
+        h *= d * c
+        odd = -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))
+        d = 1.0 / (1.0 + odd * d or tiny)
+        c = 1.0 + odd / c or tiny
+        step = d * c
+        h *= step
+        if abs(step - 1) < 1e-15:
+            break
+    return front * h / a
+
+
+# -------------------------------------------------------------------------------------------------
+# What intervals cost in memory, estimated before anything is allocated.
+#
+# Intervals come from resampled tables. Their size grows with the square of the number of classes:
+# every class can be taken for every other. Curves of scores grow with the square of the number of
+# groups: two attributes of 50 groups each cross to 2,500 groups and 3.1 million pairs of curves.
+# -------------------------------------------------------------------------------------------------
+
+MOST_BYTES = 2 * 2**30  # that an evaluation takes unasked
+FEWEST_DRAWS = 250  # an end of a 95 % interval then rests on 6 draws; fewer are not worth printing
+_NUMBER = 8  # bytes of a float64 or int64
+# arrays of one size that are alive at the same time, read off the peak with tracemalloc
+_TABLES, _CELLS, _JOINT_CELLS, _CURVES = 3.1, 13.5, 18.0, 5.3
+_CURVE_DRAWS, _CURVE_BINS = 500, 100  # of metrics.areas
+
+
+def evaluation_bytes(classes: int, groups: int, draws: int, *, scores: bool = False) -> int:
+    """Peak of ``evaluate`` beyond its inputs."""
+    pairs = groups * (groups - 1) // 2
+    tables = classes**2 * groups * draws
+    cells = classes * groups * draws
+    columns = 1 if classes == 2 else classes
+    curves = columns * _CURVE_BINS * pairs * min(draws, _CURVE_DRAWS) if scores else 0
+    return int(_NUMBER * max(_TABLES * tables, tables + _CELLS * cells, _CURVES * curves))
+
+
+def comparison_bytes(classes: int, groups: int, draws: int) -> int:
+    """Peak of ``compare`` beyond its inputs: joint tables of two models' answers."""
+    joint, cells = classes**3 * groups * draws, classes * groups * draws
+    return int(_NUMBER * max(_TABLES * joint, joint + _JOINT_CELLS * cells))
+
+
+def memory_limit() -> int:
+    """The smaller of 2 GiB and half of what is free."""
+    free = available_memory()
+    return MOST_BYTES if free is None else min(MOST_BYTES, free // 2)
+
+
+def affordable_draws(classes: int, groups: int, draws: int, *, scores: bool = False) -> int:
+    """``draws``, or as many as fit in memory; an error with the figure where too few fit."""
+    limit = memory_limit()
+    need = evaluation_bytes(classes, groups, draws, scores=scores)
+    if need <= limit:
+        return draws
+    low, high = 0, draws
+    while high - low > 1:
+        middle = (low + high) // 2
+        fits = evaluation_bytes(classes, groups, middle, scores=scores) <= limit
+        low, high = (middle, high) if fits else (low, middle)
+    if low < FEWEST_DRAWS:
+        raise MemoryLimitError(
+            f"intervals for {classes:,} classes and {groups:,} groups need {readable(need)} at "
+            f"{draws:,} draws; the limit is {readable(limit)}. Merge groups or classes, or "
+            "leave out an attribute"
+        )
+    return low
+
+
+def check_evaluation(classes: int, groups: int, draws: int, *, scores: bool = False) -> None:
+    """Refuse an evaluation that would not fit, with the number of draws that would."""
+    fits = affordable_draws(classes, groups, draws, scores=scores)
+    if fits < draws:
+        need = evaluation_bytes(classes, groups, draws, scores=scores)
+        raise MemoryLimitError(
+            f"intervals for {classes:,} classes and {groups:,} groups need {readable(need)} at "
+            f"{draws:,} draws; the limit is {readable(memory_limit())}. {fits:,} draws fit"
+        )
+
+
+def check_comparison(classes: int, groups: int, draws: int) -> None:
+    """Refuse a comparison that would not fit."""
+    need, limit = comparison_bytes(classes, groups, draws), memory_limit()
+    if need > limit:
+        raise MemoryLimitError(
+            f"comparing two models over {classes:,} classes and {groups:,} groups needs "
+            f"{readable(need)} at {draws:,} draws; the limit is {readable(limit)}. Compare "
+            "fewer classes or groups, or use fewer draws"
+        )
+
+
+# -------------------------------------------------------------------------------------------------
+# Intervals: percentiles for averages, test inversion for gaps, a cap for minima.
+#
+# A gap is a norm of differences, |TPR_a - TPR_b| in the simplest case. Noise folds at zero: the
+# plain bootstrap of a gap lies above the truth, its lower end is never 0, and it covers a true gap
+# of 0 in none of 100 test sets. So gaps are treated by inverting a test: a hypothetical gap `h`
+# belongs to the interval when the observed one is no surprise among 'h plus noise'.
+# -------------------------------------------------------------------------------------------------
 
 Norm = Callable[[np.ndarray], np.ndarray]  # (..., some axes) -> (...)
 

@@ -1,14 +1,243 @@
-"""Rates of single cells and groups, each with its own Wilson interval."""
+"""Compute error rates of groups and cells by name, each with its interval."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from statistics import NormalDist
 
 import numpy as np
 
-from shasam.metrics.counts import Counts
-from shasam.metrics.estimate import Estimate
-from shasam.metrics.intervals import wilson_ends
+from shasam.errors import InputError
+from shasam.metrics.counts import (
+    Counts,
+    Estimate,
+    divide,
+    empty_in_groups,
+    no_positive_class,
+    one_group,
+)
+from shasam.metrics.intervals import newcombe, wilson_ends
+from shasam.registry import did_you_mean
+
+# -------------------------------------------------------------------------------------------------
+# Error rates by name: false positive rate, selection rate and others, by group.
+#
+# Each is a share of rows within a group, seen from the positive class: flagged, hired, diagnosed.
+# With more than two classes the positive one stands against all others.
+# -------------------------------------------------------------------------------------------------
+
+LARGEST = "largest"  # the reference group with the most rows
+
+
+@dataclass(frozen=True)
+class GroupRate:
+    """One rate: ``part`` of ``whole`` rows, both counted from a table (..., C, P, G)."""
+
+    name: str
+    label: str
+    meaning: str
+    rows: str  # what the denominator counts, for reasons
+    part: Callable[[np.ndarray, int], np.ndarray]  # -> (..., G)
+    whole: Callable[[np.ndarray, int], np.ndarray]
+    better: str = "low"  # which direction is good for the people in question
+
+    def table(self, n_CPG: np.ndarray, positive: int | None) -> np.ndarray:
+        """Outcomes (..., 1, 2, G): counted or not."""
+        part = self.part(n_CPG, positive or 0)
+        whole = self.whole(n_CPG, positive or 0)
+        return np.stack([part, whole - part], -2)[..., None, :, :]
+
+    def undefined_because(self, counts: Counts, positive: int | None) -> str | None:
+        if positive is None:
+            return no_positive_class(counts, positive)
+        whole_G = self.whole(counts.n_CPG, positive)
+        return one_group(counts) or empty_in_groups(counts, whole_G, self.rows)
+
+    def ratio_undefined_because(self, counts: Counts, positive: int | None) -> str | None:
+        reason = self.undefined_because(counts, positive)
+        if reason is None and not self.part(counts.n_CPG, positive or 0).any():
+            reason = f"the {self.label.lower()} is 0 in every group, so there is no ratio"
+        return reason
+
+    def support(self, counts: Counts, positive: int | None) -> int:
+        return 0 if positive is None else int(self.whole(counts.n_CPG, positive).min())
+
+
+def _selected(n_CPG: np.ndarray, positive: int) -> np.ndarray:
+    return n_CPG.sum(-3)[..., positive, :]
+
+
+def _everyone(n_CPG: np.ndarray, positive: int) -> np.ndarray:
+    return n_CPG.sum((-3, -2))
+
+
+def _positives(n_CPG: np.ndarray, positive: int) -> np.ndarray:
+    return n_CPG[..., positive, :, :].sum(-2)
+
+
+def _negatives(n_CPG: np.ndarray, positive: int) -> np.ndarray:
+    return _everyone(n_CPG, positive) - _positives(n_CPG, positive)
+
+
+def _hits(n_CPG: np.ndarray, positive: int) -> np.ndarray:
+    return n_CPG[..., positive, positive, :]
+
+
+def _misses(n_CPG: np.ndarray, positive: int) -> np.ndarray:
+    return _positives(n_CPG, positive) - _hits(n_CPG, positive)
+
+
+def _false_alarms(n_CPG: np.ndarray, positive: int) -> np.ndarray:
+    return _selected(n_CPG, positive) - _hits(n_CPG, positive)
+
+
+def _left_alone(n_CPG: np.ndarray, positive: int) -> np.ndarray:
+    return _negatives(n_CPG, positive) - _false_alarms(n_CPG, positive)
+
+
+RATES = (
+    GroupRate(
+        "selection", "Selection rate", "share that is predicted positive",
+        "row", _selected, _everyone, "high",
+    ),
+    GroupRate(
+        "tpr", "True positive rate", "share of the positives that is predicted positive",
+        "positive row", _hits, _positives, "high",
+    ),
+    GroupRate(
+        "fnr", "False negative rate", "share of the positives that is missed",
+        "positive row", _misses, _positives,
+    ),
+    GroupRate(
+        "fpr", "False positive rate", "share of the negatives that is predicted positive",
+        "negative row", _false_alarms, _negatives,
+    ),
+    GroupRate(
+        "tnr", "True negative rate", "share of the negatives that is predicted negative",
+        "negative row", _left_alone, _negatives, "high",
+    ),
+    GroupRate(
+        "ppv", "Positive predictive value", "share of the predicted positives that is positive",
+        "row predicted positive", _hits, _selected, "high",
+    ),
+)  # fmt: skip
+
+
+def rate_named(name: str) -> GroupRate:
+    """The rate of a name, or an error with the nearest one."""
+    known = {rate.name: rate for rate in RATES}
+    if name not in known:
+        raise InputError(f"there is no rate {name!r}{did_you_mean(name, known)}")
+    return known[name]
+
+
+def by_group(
+    counts: Counts, *, positive: int | None = None, level: float = 0.95
+) -> dict[str, list[Estimate]]:
+    """Every rate of every group, with Wilson's interval; fairlearn's ``MetricFrame.by_group``.
+
+    >>> n = np.array([[[990, 1139], [805, 349]], [[532, 461], [1369, 505]]])
+    >>> found = by_group(Counts(n, ("stayed", "reoffended"), ("black", "white")))
+    >>> [round(100 * e.value, 2) for e in found["fpr"]]  # ProPublica on COMPAS
+    [44.85, 23.45]
+    """
+    if positive is None and len(counts.classes) == 2:
+        positive = 1
+    if positive is None:
+        return {}
+    out = {}
+    for rate in RATES:
+        part_G, whole_G = (f(counts.n_CPG, positive) for f in (rate.part, rate.whole))
+        share_G = divide(part_G, whole_G)
+        low_G, high_G = wilson_ends(share_G, np.maximum(whole_G, 1), level)
+        out[rate.name] = [
+            Estimate(float(v), float(a), float(b), int(n))
+            if n
+            else Estimate.undefined(f"no {rate.rows} of group {group!r}")
+            for v, a, b, n, group in zip(
+                share_G, low_G, high_G, whole_G, counts.groups, strict=True
+            )
+        ]
+    return out
+
+
+@dataclass(frozen=True)
+class GroupContrast:
+    """A group against the reference group: difference and ratio of one rate."""
+
+    group: str
+    reference: str
+    difference: Estimate
+    ratio: Estimate
+
+
+def against(
+    counts: Counts,
+    rate: str,
+    reference: str = LARGEST,
+    *,
+    positive: int | None = None,
+    level: float = 0.95,
+) -> list[GroupContrast]:
+    """Every group against one: its rate minus and divided by the reference's.
+
+    ``reference`` is a group, or ``largest`` for the one with the most rows. Intervals are of single
+    comparisons: Newcombe's for the difference; for the ratio, the logarithm's normal interval with
+    half a row added (Walter 1975).
+    """
+    chosen = rate_named(rate)
+    if positive is None and len(counts.classes) == 2:
+        positive = 1
+    if positive is None:
+        raise InputError(f"the {chosen.label.lower()} needs a positive class")
+    if reference != LARGEST and reference not in counts.groups:
+        raise InputError(
+            f"there is no group {reference!r}{did_you_mean(reference, [LARGEST, *counts.groups])}"
+        )
+    base = (
+        int(counts.sizes_G.argmax())
+        if reference == LARGEST and LARGEST not in counts.groups
+        else counts.groups.index(reference)
+    )
+    part_G, whole_G = (f(counts.n_CPG, positive) for f in (chosen.part, chosen.whole))
+    out = []
+    for g, group in enumerate(counts.groups):
+        if g == base:
+            continue
+        sizes = float(whole_G[g]), float(whole_G[base])
+        if not all(sizes):
+            reason = (
+                f"no {chosen.rows} of group {(group if not sizes[0] else counts.groups[base])!r}"
+            )
+            difference = ratio = Estimate.undefined(reason)
+        else:
+            a, b = part_G[g] / sizes[0], part_G[base] / sizes[1]
+            low, high = newcombe(float(a), sizes[0], float(b), sizes[1], level)
+            difference = Estimate(float(a - b), low, high, round(min(sizes)))
+            parts = float(part_G[g]), float(part_G[base])
+            ratio = _ratio(parts[0], sizes[0], parts[1], sizes[1], level)
+        out.append(GroupContrast(group, counts.groups[base], difference, ratio))
+    return out
+
+
+def _ratio(part_a: float, whole_a: float, part_b: float, whole_b: float, level: float) -> Estimate:
+    if not part_b:
+        reason = "the rate of the reference group is 0"
+        return Estimate.undefined(reason, round(min(whole_a, whole_b)))
+    value = (part_a / whole_a) / (part_b / whole_b)
+    a, b = part_a + 0.5, part_b + 0.5
+    middle = math.log(a / (whole_a + 0.5)) - math.log(b / (whole_b + 0.5))
+    variance = 1 / a - 1 / (whole_a + 0.5) + 1 / b - 1 / (whole_b + 0.5)
+    half = NormalDist().inv_cdf((1 + level) / 2) * math.sqrt(max(variance, 0.0))
+    low, high = math.exp(middle - half), math.exp(middle + half)
+    return Estimate(value, min(low, value), max(high, value), round(min(whole_a, whole_b)))
+
+
+# -------------------------------------------------------------------------------------------------
+# Rates of single cells and groups, each with its own Wilson interval.
+# -------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

@@ -1,25 +1,268 @@
-"""Metrics that need class probabilities: calibration errors and areas between score curves."""
+"""Compute metrics that need scores: calibration, ranking, areas between distributions."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 
 from shasam.errors import InputError
-from shasam.metrics.areas import score_areas
-from shasam.metrics.calibration import BINS, Reliability, error_of
-from shasam.metrics.counts import Counts
-from shasam.metrics.estimate import Estimate
-from shasam.metrics.intervals import directions_of, fold
-from shasam.metrics.resampling import Resampling
+from shasam.metrics.counts import Counts, Estimate, divide, no_positive_class, tally
+from shasam.metrics.intervals import directions_of, fold, from_centre, wilson_ends
+from shasam.metrics.rates import RATES
+from shasam.metrics.resampling import Resampling, largest
+
+# -------------------------------------------------------------------------------------------------
+# Threshold-free disparity: the area between the score distributions of two groups.
+#
+# `abcc` = ∫₀¹ |F_a(x) - F_b(x)| dx over cumulative distributions: the demographic-parity gap
+# averaged over all thresholds. `abpc` = ∫₀¹ |f_a(x) - f_b(x)| dx over densities, between 0 and 2
+# (both Han et al. 2023, "Retiring ΔDP"). Mean over unordered pairs of groups; for more than two
+# classes also over the classes, each against the rest.
+# -------------------------------------------------------------------------------------------------
+
+BINS = 100
+DRAWS = 500  # resampled curves; each has hundreds of points, so fewer of them than of tables
+
+
+def score_areas(
+    score_NK: np.ndarray,
+    s: np.ndarray,
+    groups: int,
+    *,
+    draws: int,
+    seed: int,
+    level: float,
+    repeats: np.ndarray | None = None,
+) -> dict[str, Estimate]:
+    """``abcc`` and ``abpc`` of K score columns (one for two classes, C for more)."""
+    sizes = tally(s, groups, repeats)
+    columns = score_NK.shape[1]
+    rng = np.random.default_rng([seed, 2])
+    draws = min(draws, DRAWS)
+    cumulative, density, exact = [], [], []
+    for k in range(columns):
+        score = score_NK[:, k]
+        n_GB = histogram(score, s, groups, repeats)
+        alpha = n_GB + 1.0 / BINS
+        weight = rng.standard_gamma(np.broadcast_to(alpha, (draws, *alpha.shape)))
+        share = weight / weight.sum(-1, keepdims=True)
+        noise = share - alpha / alpha.sum(-1, keepdims=True)
+        at = n_GB / sizes[:, None]
+        smooth_GBB = _kernels(score, s, groups, repeats)
+        cumulative.append((_steps(at), _steps(noise)))
+        density.append((_smooth(at, smooth_GBB), _smooth(noise, smooth_GBB)))
+        exact.append(_exact(score, s, groups, repeats))
+    support = int(sizes.min())
+    out = {}
+    for name, parts in (("abcc", cumulative), ("abpc", density)):
+        gaps = np.concatenate([at for at, _ in parts], -1)
+        noise = np.concatenate([n for _, n in parts], -1)
+        terms = gaps.shape[-1] / BINS
+
+        def area(x: np.ndarray, terms: float = terms) -> np.ndarray:
+            return np.abs(x).sum(-1) / (BINS * terms)
+
+        value = float(area(gaps))
+        low, high = fold(value, noise, area, directions_of(gaps, noise, area), level)
+        if name == "abcc":  # the bins serve the interval only; the value is exact
+            ratio = float(np.mean(exact)) / value if value else 1.0
+            value, low, high = float(np.mean(exact)), low * ratio, high * ratio
+        out[name] = Estimate(value, min(low, value), max(high, value), support)
+    return out
+
+
+def histogram(
+    score: np.ndarray, s: np.ndarray, groups: int, repeats: np.ndarray | None = None
+) -> np.ndarray:
+    """Rows per group and score bin: (G, 100)."""
+    b = np.clip((score * BINS).astype(np.int64), 0, BINS - 1)
+    return tally(s * BINS + b, groups * BINS, repeats).reshape(groups, BINS)
+
+
+def densities(
+    score: np.ndarray, s: np.ndarray, groups: int, repeats: np.ndarray | None = None
+) -> np.ndarray:
+    """Smoothed density of each group at the middles of the bins, for pictures: (G, 100)."""
+    n_GB = histogram(score, s, groups, repeats)
+    at = n_GB / np.maximum(n_GB.sum(1, keepdims=True), 1)
+    return np.einsum("gb,gbx->gx", at, _kernels(score, s, groups, repeats))
+
+
+def _steps(share_GB: np.ndarray) -> np.ndarray:
+    return _pairs(share_GB.cumsum(-1))
+
+
+def _smooth(share_GB: np.ndarray, kernel_GBB: np.ndarray) -> np.ndarray:
+    return _pairs(np.einsum("...gb,gbx->...gx", share_GB, kernel_GBB, optimize=True))
+
+
+def _pairs(curve_GB: np.ndarray) -> np.ndarray:
+    """Signed differences of all unordered pairs of groups, bin by bin: (..., pairs · B)."""
+    i, j = np.triu_indices(curve_GB.shape[-2], 1)
+    gaps = np.swapaxes(curve_GB[..., i, :] - curve_GB[..., j, :], -1, -2)
+    return gaps.reshape(*gaps.shape[:-2], -1)
+
+
+def _kernels(
+    score: np.ndarray, s: np.ndarray, groups: int, repeats: np.ndarray | None
+) -> np.ndarray:
+    """The smoothing of each group's density: (G, BINS, BINS)."""
+    out = []
+    for g in range(groups):
+        own = score[s == g]
+        n = np.ones(len(own)) if repeats is None else repeats[s == g]
+        total = max(float(n.sum()), 1.0)
+        mean = float(own @ n) / total
+        out.append(_kernel(float(((own - mean) ** 2) @ n / total) ** 0.5, total))
+    return np.stack(out)
+
+
+def _kernel(sd: float, total: float) -> np.ndarray:
+    """Gaussian smoothing with Scott's bandwidth sd·n^(-1/5), reflected at 0 and 1: (BINS, BINS)."""
+    width = max(sd * total**-0.2, 0.5 / BINS)
+    x = (np.arange(BINS) + 0.5) / BINS
+    out = np.zeros((BINS, BINS))
+    for image in (x, -x, 2 - x):
+        out += np.exp(-0.5 * ((x[:, None] - image[None, :]) / width) ** 2)
+    return out / out.mean(1, keepdims=True)  # each bin keeps its mass
+
+
+def _exact(score: np.ndarray, s: np.ndarray, groups: int, repeats: np.ndarray | None) -> float:
+    """Mean over pairs of ∫|F_a - F_b|, from the sorted scores themselves."""
+    order = np.argsort(score, kind="stable")
+    x, g = score[order].astype(np.float64), s[order]
+    n = np.ones(len(x)) if repeats is None else repeats[order].astype(np.float64)
+    width = np.diff(x)
+    curves = []
+    for k in range(groups):
+        own = np.cumsum(np.where(g == k, n, 0.0))
+        curves.append(own[:-1] / max(own[-1], 1.0))
+    gaps = [
+        float(np.abs(curves[i] - curves[j]) @ width)
+        for i in range(groups)
+        for j in range(i + 1, groups)
+    ]
+    return float(np.mean(gaps))
+
+
+# -------------------------------------------------------------------------------------------------
+# Calibration error per group: how far the confidence is from the share of right answers.
+#
+# ECE_g = Σ_b (n_gb / n_g) |accuracy_gb - confidence_gb| over 15 equal bins of the top class's
+# score (Naeini 2015, Guo 2017), within group g.
+# -------------------------------------------------------------------------------------------------
+
+CALIBRATION_BINS = 15
+
+
+@dataclass(frozen=True)
+class Reliability:
+    """Rows, right answers and summed confidence for each group and confidence bin."""
+
+    n_GB: np.ndarray
+    right_GB: np.ndarray
+    confidence_GB: np.ndarray  # sums
+
+    @classmethod
+    def of(
+        cls,
+        right: np.ndarray,
+        confidence: np.ndarray,
+        s: np.ndarray,
+        groups: int,
+        repeats: np.ndarray | None = None,
+    ) -> Reliability:
+        """Bins (b/15, (b+1)/15]; ``right`` is a column of booleans."""
+        b = np.clip(
+            np.ceil(confidence * CALIBRATION_BINS).astype(np.int64) - 1, 0, CALIBRATION_BINS - 1
+        )
+        place = s * CALIBRATION_BINS + b
+        size, shape = groups * CALIBRATION_BINS, (groups, CALIBRATION_BINS)
+
+        def sums(values: np.ndarray) -> np.ndarray:
+            weights = values if repeats is None else values * repeats
+            return np.bincount(place, weights=weights, minlength=size).reshape(shape)
+
+        n_GB = tally(place, size, repeats).reshape(shape)
+        return cls(n_GB, sums(right.astype(np.float64)), sums(confidence))
+
+    def gaps_GB(self) -> np.ndarray:
+        """Signed, weighted gaps whose absolute sum over bins is the ECE of the group."""
+        size = np.maximum(self.n_GB.sum(1, keepdims=True), 1)
+        return (self.right_GB - self.confidence_GB) / size
+
+    def noise_DGB(self, draws: int, seed: int) -> np.ndarray:
+        """Gaps of other test sets minus their expectation: rows are drawn anew within a group.
+
+        The bin of a row is drawn from the observed shares, and whether it is right from the bin's
+        share of right answers, pulled towards its confidence (see ``pulled_GB``).
+        """
+        rng = np.random.default_rng([seed, 1])
+        size_G = self.n_GB.sum(1)
+        share_GB = self.n_GB / np.maximum(size_G, 1)[:, None]
+        right_GB, mean_GB = self.pulled_GB(), self.mean_confidence_GB()
+        atoms_GBA = np.stack([share_GB * right_GB, share_GB * (1 - right_GB)], -1)
+        flat = atoms_GBA.reshape(len(size_G), -1)
+        flat = flat / np.maximum(flat.sum(1, keepdims=True), 1e-300)
+        flat[size_G == 0, 0] = 1.0
+        drawn = rng.multinomial(size_G, flat, size=(draws, len(size_G)))
+        n_DGBA = drawn.reshape(draws, *atoms_GBA.shape)
+        residual_GBA = np.stack([1 - mean_GB, -mean_GB], -1)
+        noise_DGBA = n_DGBA / np.maximum(size_G, 1)[:, None, None] - atoms_GBA
+        return (noise_DGBA * residual_GBA).sum(-1)
+
+    def by_chance_DGB(self, draws: int, seed: int) -> np.ndarray:
+        """Gaps of a calibrated model whose confidences fall into the bins as these did."""
+        rng = np.random.default_rng([seed, 4])
+        mean_GB = self.mean_confidence_GB()
+        right = rng.binomial(self.n_GB, mean_GB, size=(draws, *self.n_GB.shape))
+        size = np.maximum(self.n_GB.sum(1, keepdims=True), 1)
+        return (right - self.n_GB * mean_GB) / size
+
+    def mean_confidence_GB(self) -> np.ndarray:
+        """Mean confidence of each bin; its middle where it is empty."""
+        middle = (np.arange(CALIBRATION_BINS) + 0.5) / CALIBRATION_BINS
+        return np.where(
+            self.n_GB > 0, self.confidence_GB / np.maximum(self.n_GB, 1), middle[None, :]
+        ).clip(0.0, 1.0)
+
+    def pulled_GB(self) -> np.ndarray:
+        """Share of right answers of each bin, pulled towards its confidence.
+
+        A bin with one right answer does not show that its answers are always right. The pull is
+        that of a beta prior of strength m (at least one row) around the confidence; m comes from
+        how far the bins of a group are from their confidence beyond what chance gives.
+        """
+        mean_GB = self.mean_confidence_GB()
+        variance_GB = np.maximum(self.n_GB * mean_GB * (1 - mean_GB), 1e-9)
+        chi2_GB = (
+            np.where(self.n_GB > 0, (self.right_GB - self.confidence_GB) ** 2, 0.0) / variance_GB
+        )
+        beyond_G = (np.minimum(chi2_GB, 50.0) - (self.n_GB > 0)).sum(1)
+        spare_G = np.maximum(self.n_GB - 1, 0).sum(1)
+        alike_G = np.clip(beyond_G / np.maximum(spare_G, 1), 1e-9, 0.5)
+        strength_GB = (1 / alike_G - 1)[:, None]
+        return (self.right_GB + strength_GB * mean_GB) / (self.n_GB + strength_GB)
+
+
+def error_of(gaps_GB: np.ndarray) -> np.ndarray:
+    """The calibration error of signed, weighted gaps: their absolute sum over bins."""
+    return np.abs(gaps_GB).sum(-1)
+
+
+# -------------------------------------------------------------------------------------------------
+# Metrics that need class probabilities: calibration errors and areas between score curves.
+# -------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
-class Scored:
+class ScoreRows:
     """Rows with class probabilities, and the settings of intervals."""
 
     made: Resampling
@@ -33,14 +276,14 @@ class Scored:
     def counts(self) -> Counts:
         return self.made.counts
 
-    def only(self, places: np.ndarray, made: Resampling) -> Scored:
+    def only(self, places: np.ndarray, made: Resampling) -> ScoreRows:
         """The rows of these groups alone."""
         code_G = np.full(len(self.counts.groups), -1)
         code_G[places] = np.arange(len(places))
         s = code_G[self.s]
         kept = s >= 0
         repeats = None if self.repeats is None else self.repeats[kept]
-        return Scored(made, self.t[kept], self.p[kept], s[kept], self.scores_NC[kept], repeats)
+        return ScoreRows(made, self.t[kept], self.p[kept], s[kept], self.scores_NC[kept], repeats)
 
     @cached_property
     def reliability(self) -> Reliability:
@@ -68,20 +311,20 @@ class Scored:
 
 
 @dataclass(frozen=True)
-class OfScores:
+class ScoreMetric:
     """A metric of rows with scores."""
 
-    estimate: Callable[[Scored], Estimate]
+    estimate: Callable[[ScoreRows], Estimate]
 
 
 @dataclass(frozen=True)
-class OfScoresByGroup:
+class ScoreMetricByGroup:
     """A metric that every group g has; its name is ``<metric>_<group>``."""
 
-    estimate: Callable[[Scored, int], Estimate]
+    estimate: Callable[[ScoreRows, int], Estimate]
 
 
-def calibration_error(rows: Scored, g: int) -> Estimate:
+def calibration_error(rows: ScoreRows, g: int) -> Estimate:
     """ECE of one group."""
     size = int(rows.reliability.n_GB[g].sum())
     if not size:
@@ -90,13 +333,13 @@ def calibration_error(rows: Scored, g: int) -> Estimate:
     return _gated(rows.reliability.gaps_GB()[g], noise_DB, chance_DB, error_of, size, rows.made)
 
 
-def largest_calibration_error(rows: Scored) -> Estimate:
+def largest_calibration_error(rows: ScoreRows) -> Estimate:
     """The largest ECE of a group."""
     G = len(rows.counts.groups)
     draws = rows.made.draws
 
     def worst(flat: np.ndarray) -> np.ndarray:
-        return error_of(flat.reshape(*flat.shape[:-1], G, BINS)).max(-1)
+        return error_of(flat.reshape(*flat.shape[:-1], G, CALIBRATION_BINS)).max(-1)
 
     noise, chance = (
         x.reshape(draws, -1) for x in (rows.calibration_noise_DGB, rows.calibrated_DGB)
@@ -105,11 +348,11 @@ def largest_calibration_error(rows: Scored) -> Estimate:
     return _gated(rows.reliability.gaps_GB().reshape(-1), noise, chance, worst, smallest, rows.made)
 
 
-def abcc(rows: Scored) -> Estimate:
+def abcc(rows: ScoreRows) -> Estimate:
     return rows.areas["abcc"]
 
 
-def abpc(rows: Scored) -> Estimate:
+def abpc(rows: ScoreRows) -> Estimate:
     return rows.areas["abpc"]
 
 
@@ -151,3 +394,176 @@ def checked_scores(scores: Any, rows: int, classes: int) -> np.ndarray:
             "probabilities between 0 and 1 (apply softmax or a sigmoid first)"
         )
     return np.clip(values, 0.0, 1.0)
+
+
+# -------------------------------------------------------------------------------------------------
+# Ranking by group: ROC curves, the area under them, and rates against the threshold.
+# -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Roc:
+    """The curve of one group; the first point is (0, 0), the last (1, 1)."""
+
+    fpr: np.ndarray
+    tpr: np.ndarray
+    threshold: np.ndarray  # rows with at least this score are positive
+
+
+def roc_curve(positive: np.ndarray, score: np.ndarray, repeats: np.ndarray | None = None) -> Roc:
+    """The points where the curve moves, from the highest threshold down.
+
+    ``repeats`` says how many rows each entry stands for.
+
+    >>> curve = roc_curve(np.array([0, 0, 1, 1]), np.array([0.1, 0.4, 0.35, 0.8]))
+    >>> curve.fpr.tolist(), curve.tpr.tolist()
+    ([0.0, 0.0, 0.5, 0.5, 1.0], [0.0, 0.5, 0.5, 1.0, 1.0])
+    """
+    order = np.argsort(-score, kind="stable")
+    ranked, hit = score[order], np.asarray(positive, dtype=bool)[order]
+    times = np.ones(len(score)) if repeats is None else np.asarray(repeats, np.float64)[order]
+    last = (
+        np.flatnonzero(np.append(np.diff(ranked) != 0, True)) if len(score) else np.array([], int)
+    )
+    tp_V, fp_V = (np.append(0.0, np.cumsum(times * of)[last]) for of in (hit, ~hit))
+    return Roc(
+        fp_V / max(float(fp_V[-1]), 1.0),
+        tp_V / max(float(tp_V[-1]), 1.0),
+        np.append(np.inf, ranked[last]),
+    )
+
+
+def auc_and_error(
+    positive: np.ndarray, score: np.ndarray, repeats: np.ndarray | None = None
+) -> tuple[float, float]:
+    """Area under the curve, P(positive ranks above negative), and DeLong's error (1988).
+
+    Ties count half. ``repeats`` says how many rows each entry stands for.
+    """
+    hit = np.asarray(positive, dtype=bool)
+    times = np.ones(len(hit)) if repeats is None else np.asarray(repeats, dtype=np.float64)
+    _, place = np.unique(score, return_inverse=True)
+    hits_V, rest_V = (
+        np.bincount(place, times * of, place.max(initial=-1) + 1) for of in (hit, ~hit)
+    )
+    m, n = float(hits_V.sum()), float(rest_V.sum())
+    if not m or not n:
+        return math.nan, math.nan
+    below_V = (np.cumsum(rest_V) - rest_V / 2) / n  # share of negatives below a positive of score v
+    above_V = 1 - (np.cumsum(hits_V) - hits_V / 2) / m  # of positives above a negative
+    area = float((hits_V * below_V).sum() / m)
+    spread = [
+        float((of_V * (share_V - area) ** 2).sum() / (size - 1) / size) if size > 1 else 0.0
+        for of_V, share_V, size in ((hits_V, below_V, m), (rest_V, above_V, n))
+    ]
+    return area, math.sqrt(sum(spread))
+
+
+def auc(rows: ScoreRows, g: int) -> Estimate:
+    """AUC of one group with an interval on the logit scale, so that it stays below 1."""
+    reason = no_positive_class(rows.counts, rows.made.positive)
+    if reason:
+        return Estimate.undefined(reason)
+    hit, score, times = _of_group(rows, g)
+    m, n = (int(hit.sum()), int((~hit).sum())) if times is None else _sums(hit, times)
+    area, error = auc_and_error(hit, score, times)
+    if math.isnan(area):
+        return Estimate.undefined(f"group {rows.counts.groups[g]!r} has one class only", min(m, n))
+    if area in (0.0, 1.0):  # no error was seen; as if each row of the smaller class were one try
+        low_G, high_G = wilson_ends(np.array([area]), np.array([min(m, n)]), rows.made.level)
+        return Estimate(area, float(low_G[0]), float(high_G[0]), min(m, n))
+    half = NormalDist().inv_cdf((1 + rows.made.level) / 2) * error / (area * (1 - area))
+    logit = math.log(area / (1 - area))
+    low, high = (1 / (1 + math.exp(-min(max(logit + k * half, -700), 700))) for k in (-1, 1))
+    return Estimate(area, low, high, min(m, n))
+
+
+def auc_gap(rows: ScoreRows) -> Estimate:
+    """The largest difference between groups; noise is normal with DeLong's errors."""
+    reason = no_positive_class(rows.counts, rows.made.positive)
+    if reason:
+        return Estimate.undefined(reason)
+    found = [auc_and_error(*_of_group(rows, g)) for g in range(len(rows.counts.groups))]
+    support = min(auc(rows, g).support for g in range(len(found)))
+    area_RG, error_G = np.array([[a for a, _ in found]]), np.array([e for _, e in found])
+    if np.isnan(area_RG).any():
+        one = rows.counts.groups[int(np.isnan(area_RG[0]).argmax())]
+        return Estimate.undefined(f"group {one!r} has one class only", support)
+    return gap_of_means(
+        area_RG[0], error_G, rows.made.draws, rows.made.seed, rows.made.level, support
+    )
+
+
+def gap_of_means(
+    mean_G: np.ndarray, error_G: np.ndarray, draws: int, seed: int, level: float, support: int
+) -> Estimate:
+    """Largest difference between groups of numbers with normal errors, like a gap of rates."""
+    rng = np.random.default_rng([seed, 5])
+    noise_DRG = rng.standard_normal((draws, 1, len(mean_G))) * error_G
+    away_RG, noise_DRG = from_centre(mean_G[None], noise_DRG)
+    seen = float(largest(mean_G[None]))
+    low, high = fold(seen, noise_DRG, largest, directions_of(away_RG, noise_DRG, largest), level)
+    p = (1 + int((largest(noise_DRG) >= seen - 1e-12).sum())) / (1 + draws)
+    return Estimate(seen, 0.0 if p > 1 - level else low, high, support, p=p)
+
+
+def _of_group(rows: ScoreRows, g: int) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+    mine = rows.s == g
+    positive = rows.made.positive or 0
+    times = None if rows.repeats is None else rows.repeats[mine]
+    return rows.t[mine] == positive, rows.scores_NC[mine, positive], times
+
+
+def _sums(hit: np.ndarray, times: np.ndarray) -> tuple[int, int]:
+    return int(times[hit].sum()), int(times[~hit].sum())
+
+
+@dataclass(frozen=True)
+class ThresholdCurves:
+    """Rates of every group at every threshold, with Wilson's intervals."""
+
+    thresholds: np.ndarray  # (T,)
+    groups: tuple[str, ...]
+    value: dict[str, np.ndarray]  # rate -> (T, G), NaN where it has no rows
+    low: dict[str, np.ndarray]
+    high: dict[str, np.ndarray]
+    chosen: float | None = None  # the threshold that is in use
+
+
+def threshold_curves(
+    positive: np.ndarray,
+    score: np.ndarray,
+    s: np.ndarray,
+    groups: tuple[str, ...],
+    *,
+    steps: int = 100,
+    chosen: float | None = None,
+    level: float = 0.95,
+    repeats: np.ndarray | None = None,
+) -> ThresholdCurves:
+    """Selection rate, TPR, FPR and the others of each group, for thresholds 0, 1/steps, ..., 1.
+
+    A row is predicted positive where its score is at least the threshold. ``positive`` tells which
+    rows are positive, ``s`` holds the codes of their groups, ``repeats`` how many rows each entry
+    stands for.
+    """
+    if steps < 1:
+        raise InputError("a curve needs at least one step between thresholds")
+    thresholds, G = np.linspace(0.0, 1.0, steps + 1), len(groups)
+    hit = np.asarray(positive, dtype=bool)
+    times = np.ones(len(hit)) if repeats is None else np.asarray(repeats, np.float64)
+    n_TCPG = np.zeros((len(thresholds), 2, 2, G))
+    for c, of_class in enumerate((~hit, hit)):
+        for g in range(G):
+            own = of_class & (s == g)
+            order = np.argsort(score[own], kind="stable")
+            below = np.append(0.0, np.cumsum(times[own][order]))
+            below_T = below[np.searchsorted(score[own][order], thresholds, side="left")]
+            n_TCPG[:, c, 1, g], n_TCPG[:, c, 0, g] = below[-1] - below_T, below_T
+    value, low, high = {}, {}, {}
+    for rate in RATES:
+        part, whole = rate.part(n_TCPG, 1), rate.whole(n_TCPG, 1)
+        share = divide(part, whole)
+        value[rate.name] = share
+        low[rate.name], high[rate.name] = wilson_ends(share, np.maximum(whole, 1), level)
+    return ThresholdCurves(thresholds, tuple(groups), value, low, high, chosen)

@@ -18,10 +18,8 @@ from typing import Any
 import numpy as np
 
 from shasam.errors import InputError
-from shasam.metrics.counts import checked_repeats
-from shasam.metrics.estimate import Estimate
+from shasam.metrics.counts import Estimate, checked_repeats, encode
 from shasam.metrics.intervals import wilson_ends
-from shasam.metrics.labels import encode
 from shasam.registry import did_you_mean
 
 MOST_VALUES = 50  # of a column; a column with more is left to rules

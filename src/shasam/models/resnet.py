@@ -9,7 +9,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from shasam.models.encoder import IMAGENET, Encoder, EncoderConfig
-from shasam.models.shared import in_shares
+from shasam.models.processes import in_shares
 from shasam.registry import register
 
 

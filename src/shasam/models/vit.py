@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from shasam.errors import InputError
 from shasam.models.encoder import HALF, Encoder, EncoderConfig, MaskSite
-from shasam.models.shared import in_shares
+from shasam.models.processes import in_shares
 from shasam.registry import register
 
 # size -> (width, heads); depth is 12 for all of them

@@ -1,10 +1,13 @@
-"""From a specification to a finished run directory."""
+"""Train a run from its specification to a finished run directory; ``shasam.train``."""
 
 from __future__ import annotations
 
+import base64
 import hashlib
+import io
 import platform
 import sys
+from collections.abc import Mapping
 from contextlib import suppress
 from datetime import datetime, timezone
 from importlib.metadata import version
@@ -12,27 +15,208 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from PIL import Image
+from torch import nn
+from torch.overrides import TorchFunctionMode
 
 import shasam
-from shasam.errors import CheckpointError, DataError, FileError, Stopped, TrainingError
+from shasam.errors import (
+    CheckpointError,
+    DataError,
+    FileError,
+    MemoryLimitError,
+    SpecError,
+    Stopped,
+    TrainingError,
+)
 from shasam.files import check_writable, remove_leftovers
+from shasam.keyed import text_key
+from shasam.memory import available_memory, readable
 from shasam.methods.base import Method
-from shasam.pipeline.build import build_method, check_activations, check_start
-from shasam.pipeline.mining_record import mining_record
-from shasam.pipeline.results import evaluate_run
+from shasam.models import Encoder, InitReport, build_encoder, start_weights
+from shasam.pipeline.results import evaluate_run, times_opened
+from shasam.registry import lookup
 from shasam.report.cards import write_model_card
-from shasam.runs.directory import RunDirectory
-from shasam.runs.log import RunLog, read_log
+from shasam.runs.directory import RunDirectory, RunLog, read_log
 from shasam.runs.machine import machine
-from shasam.spec import RunSpec
+from shasam.spec import RunSpec, resolve
 from shasam.training.checkpoint import to_bytes
-from shasam.training.fabric import Fabric
 from shasam.training.inference import TrainingData
-from shasam.training.processes import agree
-from shasam.training.progress import TrainingProgress
-from shasam.training.runtime import Runtime, make_fabric, watching_others
-from shasam.training.test_split import times_opened
+from shasam.training.monitor import TrainingProgress
+from shasam.training.runtime import Device, Fabric, Runtime, agree, make_fabric, watching_others
 from shasam.training.trainer import State, Trainer
+
+# -------------------------------------------------------------------------------------------------
+# A method from a specification: encoder, start weights, method, all from the seed.
+# -------------------------------------------------------------------------------------------------
+
+_COPIES = 4  # of every parameter while training: weight, gradient, two moments of Adam
+
+
+def build_method(
+    spec: RunSpec, classes: int, groups: int, start: bool = True
+) -> tuple[Method, InitReport | None]:
+    """The untrained method; ``start=False`` reads no pretrained weights (others follow)."""
+    outlined = outline(spec, classes, groups)
+    if outlined is not None:
+        check_memory(spec, outlined)
+    torch.manual_seed(text_key(spec.seed, "init"))
+    try:
+        encoder = build_encoder(spec.model, spec.data.input_size)
+        report = start_weights(encoder, spec.model) if start else None
+        return _method(spec, encoder, classes, groups), report
+    except (RuntimeError, OverflowError) as error:  # a negative size, or one beyond 2^63
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise SpecError(f"the model of this specification cannot be built: {reason}") from error
+
+
+def check_start(spec: RunSpec) -> None:
+    """Read the start weights before the data is opened: a file that does not fit costs seconds."""
+    kind = lookup("encoder", spec.model.encoder)
+    comes_with_weights = kind.load_pretrained is not Encoder.load_pretrained
+    if comes_with_weights or spec.model.init is not None or spec.model.freeze != "none":
+        start_weights(build_encoder(spec.model, spec.data.input_size), spec.model)
+
+
+def _method(spec: RunSpec, encoder: nn.Module, classes: int, groups: int) -> Method:
+    kind = lookup("method", spec.method)
+    return kind(kind.Config.model_validate(spec.options), encoder, classes, groups)
+
+
+def outline(spec: RunSpec, classes: int, groups: int) -> Method | None:
+    """The method with the shapes of all its tensors and no memory for any of them.
+
+    None where it cannot be built so: an outside method may compute with values in its constructor.
+    """
+    try:
+        with torch.device("meta"), _WithoutStartValues():
+            encoder = build_encoder(spec.model, spec.data.input_size)
+            return _method(spec, encoder, classes, groups)
+    except (RuntimeError, TypeError, OverflowError):
+        return None
+
+
+def check_memory(spec: RunSpec, method: Method) -> None:
+    """Refuse a model or a batch that cannot fit, with the figure, before it is allocated."""
+    parameters = sum(p.numel() for p in method.parameters())
+    stages = (spec.train.learn, spec.train.classify, *spec.train.others.values())
+    numbers = spec.data.features_dim or 3 * spec.data.size**2
+    batch = max(stage.batch_views for stage in stages) * numbers * 4
+    needed, free = _COPIES * 4 * parameters + batch, available_memory()
+    if free is not None and needed > free:
+        raise MemoryLimitError(
+            f"{spec.method} with {parameters:,} parameters and batches of {readable(batch)} needs "
+            f"at least {readable(needed)} to train, and {readable(free)} are free; make "
+            "model.width, model.depth, the options' sizes or train.learn.batch_views smaller"
+        )
+
+
+def check_activations(spec: RunSpec, classes: int, groups: int) -> None:
+    """Refuse a batch whose backward pass cannot fit into main memory: the system would end the run
+    without a word, perhaps after hours.
+
+    Counts what the encoder's forward pass keeps for the backward pass, on tensors without memory.
+    """
+    method = outline(spec, classes, groups)
+    if method is None or method.encoder.inputs != "images" or spec.model.freeze != "none":
+        return
+    on_images = [stage.name for stage in method.stages() if stage.inputs == "images"]
+    views = max((spec.train.stage(name).batch_views for name in on_images), default=0)
+    kept = kept_for_backward(method.encoder, spec.data.size)
+    free = available_memory()
+    if kept is None or free is None:
+        return
+    in_full = spec.train.precision == "32-true"
+    needed = views * kept * (1.0 if in_full else 0.5)
+    if needed > free:
+        raise MemoryLimitError(
+            f"a step of {spec.method} on {views} views of {spec.data.size} px keeps at least "
+            f"{readable(needed)} for its backward pass, and {readable(free)} are free; make "
+            "train.learn.batch_views, data.size or the model smaller"
+            + (", or halve it with train.precision=bf16-mixed" if in_full else "")
+        )
+
+
+def kept_for_backward(encoder: Encoder, size: int) -> float | None:
+    """Bytes for each view in 32 bits; None where the network cannot be run without memory."""
+    several = 4  # batch normalisation needs more than one
+    own = {p.untyped_storage()._cdata for p in encoder.parameters()}  # also of their transposes
+    kept: dict[int, torch.UntypedStorage] = {}  # held, so that no two have the same address
+
+    def pack(tensor: torch.Tensor) -> torch.Tensor:
+        storage = tensor.untyped_storage()
+        if storage._cdata not in own:
+            kept[storage._cdata] = storage
+        return tensor
+
+    try:
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+            encoder.train()(torch.empty(several, 3, size, size, device="meta"))
+    except (RuntimeError, TypeError, ValueError):
+        return None
+    return sum(storage.nbytes() for storage in kept.values()) / several
+
+
+class _WithoutStartValues(TorchFunctionMode):
+    """Skips ``torch.nn.init``: tensors without memory have no values to draw."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if getattr(func, "__module__", None) == "torch.nn.init":
+            return kwargs["tensor"] if "tensor" in kwargs else args[0]
+        return func(*args, **kwargs)
+
+
+# -------------------------------------------------------------------------------------------------
+# `mining.json`: the notes of the log with ids and thumbnails, for the mining explorer.
+# -------------------------------------------------------------------------------------------------
+
+_SIDE = 48  # pixels of a thumbnail
+
+
+def mining_record(
+    log: RunLog, data: TrainingData, *, thumbnails: bool = True
+) -> list[dict[str, Any]]:
+    """The iterations that were noted while training, in order; pictures only where wanted."""
+    lines = log.lines if log.path is None else read_log(log.path)
+    ids = data.manifest.table.column("id")
+    thumbs: dict[int, str | None] = {}
+
+    def shown(item: dict[str, Any]) -> dict[str, Any]:
+        row = int(item["row"])
+        if row not in thumbs and thumbnails:
+            image = data.images(torch.tensor([row]))[0]
+            thumbs[row] = _thumb(image) if image.ndim == 3 else None
+        return {
+            "id": str(ids[row]),
+            "gain": item.get("gain"),
+            "similarity": item["similarity"],
+            "thumb": thumbs.get(row),
+        }
+
+    return [
+        {
+            "step": line["step"],
+            "target": line["target"],
+            "sensitive": line["sensitive"],
+            "sets": {name: [shown(item) for item in items] for name, items in line["sets"].items()},
+        }
+        for line in lines
+        if line["event"] == "mining"
+    ]
+
+
+def _thumb(image_u8: torch.Tensor) -> str:
+    picture = Image.fromarray(image_u8.permute(1, 2, 0).contiguous().numpy())
+    picture.thumbnail((_SIDE, _SIDE))
+    buffer = io.BytesIO()
+    picture.save(buffer, format="JPEG", quality=80)
+    return "data:image/jpeg;base64," + base64.b64encode(buffer.getvalue()).decode()
+
+
+# -------------------------------------------------------------------------------------------------
+# From a specification to a finished run directory.
+# -------------------------------------------------------------------------------------------------
 
 _SHARE = "Put --out on a folder that all machines share"
 _PACKAGES = ("torch", "numpy", "lightning-fabric", "safetensors", "pyarrow", "pillow")
@@ -174,7 +358,7 @@ def _open_data(spec: RunSpec, progress: TrainingProgress) -> TrainingData:
 
 def _same_data(run: RunDirectory, data: TrainingData) -> None:
     """A run goes on only with the data it began with."""
-    from shasam.data.manifest import Manifest
+    from shasam.data.splits import Manifest
 
     if not run.has_checkpoint or not run.file("manifest.parquet").is_file():
         return
@@ -225,3 +409,44 @@ def _started(log: RunLog) -> str:
 
 def _now() -> str:
     return datetime.now(timezone.utc).isoformat(timespec="seconds")
+
+
+# -------------------------------------------------------------------------------------------------
+# Training from Python: `shasam train` as a function.
+# -------------------------------------------------------------------------------------------------
+
+
+def train(
+    method: str = "shasam",
+    *,
+    data: str | Mapping[str, Any] = "faces",
+    options: Mapping[str, Any] | None = None,
+    overrides: Mapping[str, Any] | None = None,
+    profile: str = "cpu",
+    seed: int = 0,
+    out: str | Path = "runs",
+    resume: bool = True,
+    quiet: bool = False,
+    device: Device = "auto",
+) -> RunDirectory:
+    """Train and evaluate a method; a run that is done already is returned as it is.
+
+    ``data`` is the name of a source or the fields of a ``DataSpec``, ``options`` those of the
+    method, ``overrides`` dotted keys of the specification.
+
+    >>> run = train("ce", profile="smoke", overrides={"train.steps": 4}, quiet=True)
+    >>> 0 <= run.metrics()["test"]["accuracy"]["value"] <= 1
+    True
+    >>> from shasam import load
+    >>> load(run).classes
+    ('serious', 'smiling')
+    """
+    body: dict[str, Any] = {
+        "method": method,
+        "data": {"name": data} if isinstance(data, str) else dict(data),
+        "options": dict(options or {}),
+        "seed": seed,
+    }
+    spec = resolve(body, overrides or {}, profile=profile)
+    runtime = Runtime(device=device, quiet=quiet)
+    return execute(spec, out, runtime=runtime, resume=resume)

@@ -22,7 +22,7 @@ from shasam.errors import BusyError, ClusterError
 from shasam.files import append
 from shasam.pipeline.engines import ask_for, start_training
 from shasam.runs.directory import RunDirectory
-from shasam.runs.how import How
+from shasam.runs.execution import ExecutionOptions
 from shasam.spec import RunSpec
 
 LOSSES = 20  # times that the worker of one run may be lost; more is a run that ends its workers
@@ -36,7 +36,7 @@ class RayEngine:
 
     word = "sent"
 
-    def __init__(self, how: How, thumbnails: bool, say: Callable[[str], None]) -> None:
+    def __init__(self, how: ExecutionOptions, thumbnails: bool, say: Callable[[str], None]) -> None:
         self.say, self._most = say, how.jobs
         own = {name: value for name, value in os.environ.items() if name.startswith("SHASAM_")}
         self.variables, self.thumbnails = own | how.variables(), thumbnails

@@ -16,12 +16,12 @@ import numpy as np
 
 from shasam.errors import DataError, InputError
 from shasam.runs.directory import RunDirectory
-from shasam.runs.machine import SETTINGS
+from shasam.runs.machine import REPRODUCIBLE, SETTINGS
 from shasam.runs.records import RECORDS, unpack
-from shasam.runs.reproducible import REPRODUCIBLE
 
 if TYPE_CHECKING:
     from shasam.training.runtime import Device
+
 
 UNKNOWN = "not recorded"
 
@@ -86,7 +86,7 @@ def train_again(record: Path, root: Path | None, out: Path, device: Device, quie
 
 def difference(record: Path, replayed: Path) -> Difference:
     """Compare the test predictions, the metrics and the provenance of two folders."""
-    from shasam.runs.predictions import read_predictions
+    from shasam.runs.directory import read_predictions
 
     before = read_predictions(record / "predictions.parquet")
     after = read_predictions(replayed / "predictions.parquet")

@@ -1,24 +1,157 @@
-"""Results of a trained method on validation and test: predictions, metrics, probes."""
+"""Compute the results of a trained method: predictions, metrics, and what its features reveal.
+
+The test split is opened here, once, and every opening is written down.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import torch
+import torch.nn.functional as F
+from torch import Tensor
 
+from shasam.keyed import text_key
 from shasam.methods.base import Method
 from shasam.metrics import as_json, evaluate
-from shasam.pipeline.plane import plane, spread_rows
-from shasam.pipeline.representation import leakage, natural_heads
-from shasam.runs.directory import RunDirectory
-from shasam.runs.log import RunLog
-from shasam.runs.predictions import predictions_table, table_bytes
-from shasam.training.fabric import Fabric
-from shasam.training.inference import TrainingData, read_rows
-from shasam.training.test_split import open_test
+from shasam.models import Classifier
+from shasam.runs.directory import RunDirectory, RunLog, predictions_table, read_log, table_bytes
+from shasam.training.inference import (
+    TrainingData,
+    features_of,
+    linear_guess,
+    linear_probe,
+    mlp_guess,
+    read_rows,
+    to_predictions,
+    within_class,
+)
+from shasam.training.runtime import Fabric
 from shasam.types import Predictions
+
+# -------------------------------------------------------------------------------------------------
+# Features projected to two dimensions, for the figure on the page.
+# -------------------------------------------------------------------------------------------------
+
+LIMIT = 2000
+
+
+def plane(features: Tensor) -> np.ndarray:
+    """The first two principal components (n, 2), with signs that do not depend on the solver."""
+    centred = features.double() - features.double().mean(0)
+    _, _, components = torch.linalg.svd(centred, full_matrices=False)
+    components = components[:2]
+    largest = components.abs().argmax(1, keepdim=True)
+    components = components * components.gather(1, largest).sign()
+    points = (centred @ components.T).numpy()
+    return points if points.shape[1] == 2 else np.pad(points, ((0, 0), (0, 2 - points.shape[1])))
+
+
+def spread_rows(n: int, limit: int = LIMIT) -> np.ndarray:
+    """At most ``limit`` of n rows, evenly spread."""
+    return np.unique(np.linspace(0, n - 1, min(n, limit)).astype(np.int64))
+
+
+# -------------------------------------------------------------------------------------------------
+# Fairness of the representation: heads and probes on frozen features, without mitigation.
+#
+# The **natural head** is the classifier of the contrastive methods' second stage (one hidden layer
+# of 256, ten epochs, AdamW 1e-3), trained on the features of the biased training split as it is,
+# without the sensitive attribute. It leans on the group wherever the features show it. Beside it
+# stands leakage: how well the group is read from the features, over all images and within each
+# class.
+# -------------------------------------------------------------------------------------------------
+
+Featured = tuple[Tensor, Mapping[str, Tensor]]  # rows, and their features by kind
+HIDDEN, EPOCHS, BATCH, RATE = 256, 10, 256, 1e-3
+
+
+def leakage(
+    data: TrainingData,
+    val: tuple[Tensor, Mapping[str, Tensor]],
+    test: tuple[Tensor, Mapping[str, Tensor]],
+) -> dict[str, Any]:
+    """How well the group is read from each kind of feature: fitted on validation, read on test."""
+    if len(val[0]) < 2:
+        return {}
+    t_N, s_N = data.manifest.t_N, data.manifest.s_N
+    (fit_t, fit_s), (t, s) = ((t_N[r.numpy()], s_N[r.numpy()]) for r in (val[0], test[0]))
+    out = {}
+    for kind, x in test[1].items():
+        fit, read = (val[1][kind], fit_t, fit_s), (x, t, s)
+        out[kind] = {
+            "accuracy": linear_probe(fit[0], fit_s, x, s, data.groups),
+            "linear_within_class": within_class(linear_guess, fit, read, data.groups),
+            "mlp_within_class": within_class(mlp_guess, fit, read, data.groups),
+            "chance": 1.0 / data.groups,
+        }
+    return out
+
+
+def natural_heads(
+    method: Method,
+    data: TrainingData,
+    fabric: Fabric,
+    seed: int,
+    read: Mapping[str, Featured],
+) -> dict[str, dict[str, Predictions]]:
+    """Predictions of a natural head for each kind of feature, by the names of ``read``."""
+    rows = torch.as_tensor(data.rows("train")).clone()
+    if not len(rows):
+        return {}
+    t_n = torch.from_numpy(data.manifest.t_N[rows.numpy()].astype("int64"))
+    out: dict[str, dict[str, Predictions]] = {}
+    for kind, x_nD in features_of(method, data, rows, fabric).items():
+        head = fit_head(x_nD, t_n, data.classes, text_key(f"{seed}/natural_head/{kind}"))
+        with torch.no_grad():
+            out[kind] = {
+                name: to_predictions(head(features[kind]), data, at)
+                for name, (at, features) in read.items()
+            }
+    return out
+
+
+def fit_head(x_nD: Tensor, t_n: Tensor, classes: int, key: int) -> Classifier:
+    """A classifier on features, all rows weighed alike."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(key)
+        head = Classifier(x_nD.shape[1], HIDDEN, classes, standardise=True).train()
+        optimizer = torch.optim.AdamW(head.parameters(), lr=RATE)
+        for _ in range(EPOCHS):
+            for rows in torch.randperm(len(x_nD)).split(BATCH):
+                if len(rows) < 2:  # a batch norm needs two
+                    continue
+                loss = F.cross_entropy(head(x_nD[rows]), t_n[rows])
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+    return head.eval()
+
+
+# -------------------------------------------------------------------------------------------------
+# The test split is opened here and nowhere else, and every opening is written to the log.
+# -------------------------------------------------------------------------------------------------
+
+
+def open_test(data: TrainingData, log: RunLog, reason: str) -> Tensor:
+    """The rows of the test split; the opening is logged before they are handed out."""
+    log.write("test_opened", reason=reason)
+    return torch.as_tensor(data.rows("test"))
+
+
+def times_opened(log: RunLog) -> int:
+    """How often the test split of a run has been opened."""
+    lines = read_log(log.path) if log.path is not None and log.path.exists() else log.lines
+    return sum(line["event"] == "test_opened" for line in lines)
+
+
+# -------------------------------------------------------------------------------------------------
+# Results of a trained method on validation and test: predictions, metrics, probes.
+# -------------------------------------------------------------------------------------------------
 
 
 def metrics_of(predictions: Predictions, data: TrainingData) -> dict[str, Any]:

@@ -9,19 +9,19 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from shasam.report.audit_page import write_audit, write_audit_figures
     from shasam.report.cards import model_card, write_model_card
-    from shasam.report.page import write_report
+    from shasam.report.page import write_audit, write_audit_figures, write_report
+    from shasam.report.run_tables import rows_of, table
     from shasam.report.subject import Subject
-    from shasam.report.tables import rows_of, table
+
 
 _HOME = {
     "Subject": "subject",
     "model_card": "cards",
-    "rows_of": "tables",
-    "table": "tables",
-    "write_audit": "audit_page",
-    "write_audit_figures": "audit_page",
+    "rows_of": "run_tables",
+    "table": "run_tables",
+    "write_audit": "page",
+    "write_audit_figures": "page",
     "write_model_card": "cards",
     "write_report": "page",
 }

@@ -7,10 +7,10 @@ from pathlib import Path
 
 from shasam.files import write_atomic
 from shasam.metrics.catalogue import label_of
-from shasam.output.markdown import code, inline, table
+from shasam.output import markdown_code, markdown_table, markdown_text
 from shasam.report.runs import finite, recorded_subject, subject_of
 from shasam.report.subject import Subject
-from shasam.report.words import count, interval, percent, verdict
+from shasam.report.verdict import count, interval, percent, verdict
 from shasam.runs.directory import RunDirectory
 
 
@@ -21,22 +21,23 @@ def model_card(run: RunDirectory, subject: Subject | None = None, place: str = "
     """
     subject = subject or subject_of(run)
     lines = [
-        f"# Model card: {inline(run.name)}",
+        f"# Model card: {markdown_text(run.name)}",
         "",
-        *(inline(line) for line in verdict(subject)),
+        *(markdown_text(line) for line in verdict(subject)),
         "",
         "## What it is",
         "",
-        f"- Method: {inline(run.method)}",
-        f"- Data: {inline(run.setting)}",
-        f"- Classes: {inline(', '.join(subject.counts.classes))}",
-        f"- Groups ({inline(subject.attribute)}): {inline(', '.join(subject.counts.groups))}",
+        f"- Method: {markdown_text(run.method)}",
+        f"- Data: {markdown_text(run.setting)}",
+        f"- Classes: {markdown_text(', '.join(subject.counts.classes))}",
+        f"- Groups ({markdown_text(subject.attribute)}): "
+        f"{markdown_text(', '.join(subject.counts.groups))}",
     ]
     parameters = finite(run.provenance().get("parameters"))
     if parameters:
         lines.append(f"- Parameters: {count(int(parameters))}")
     lines += [
-        f"- Manifest SHA-256: {code(run.manifest_sha256 or 'not recorded')}",
+        f"- Manifest SHA-256: {markdown_code(run.manifest_sha256 or 'not recorded')}",
         "",
         "## Intended use",
         "",
@@ -47,9 +48,11 @@ def model_card(run: RunDirectory, subject: Subject | None = None, place: str = "
         "",
         "## How well, for whom",
         "",
-        *table(["class", "group", subject.unit, "accuracy, %", "95 % interval"], _cells(subject)),
+        *markdown_table(
+            ["class", "group", subject.unit, "accuracy, %", "95 % interval"], _cells(subject)
+        ),
         "",
-        *table(["metric", "value", "95 % interval", "support"], _metrics(subject)),
+        *markdown_table(["metric", "value", "95 % interval", "support"], _metrics(subject)),
     ]
     lines += [
         "",
@@ -88,22 +91,22 @@ def _loading(place: str, unit: str) -> list[str]:
 def _cells(subject: Subject) -> list[list[str]]:
     rows = []
     for rate in subject.cells:
-        e, names = rate.estimate, [inline(str(rate.name)), inline(rate.group)]
+        e, names = rate.estimate, [markdown_text(str(rate.name)), markdown_text(rate.group)]
         if e.defined:
             rows.append([*names, count(e.support), percent(e.value), interval(e)])
         else:
-            rows.append([*names, "0", f"undefined: {inline(e.reason or '')}", ""])
+            rows.append([*names, "0", f"undefined: {markdown_text(e.reason or '')}", ""])
     return rows
 
 
 def _metrics(subject: Subject) -> list[list[str]]:
     rows = []
     for key, e in subject.estimates.items():
-        name = f"{inline(label_of(key))} ({code(key)})"
+        name = f"{markdown_text(label_of(key))} ({markdown_code(key)})"
         if e.defined:
             rows.append([name, percent(e.value, 2), interval(e), count(e.support)])
         else:
-            rows.append([name, "undefined", inline(e.reason or ""), ""])
+            rows.append([name, "undefined", markdown_text(e.reason or ""), ""])
     return rows
 
 

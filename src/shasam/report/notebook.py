@@ -18,12 +18,11 @@ import pyarrow as pa
 
 from shasam.errors import InputError, LimitError, ShasamError, ShasamWarning
 from shasam.metrics import by_group
-from shasam.report.auditing import as_document, limits_of, subjects_of
-from shasam.report.columns import Columns, Missing
-from shasam.report.predictions import read_predictions
-from shasam.report.subject import Drawn, Subject
-from shasam.report.words import verdict
-from shasam.tables.memory_table import MemoryTable
+from shasam.report.audits import as_document, limits_of, subjects_of
+from shasam.report.predictions import Columns, Missing, read_predictions
+from shasam.report.subject import AuditOptions, Subject
+from shasam.report.verdict import verdict
+from shasam.tables import MemoryTable
 
 HEIGHT = 620  # pixels of a notebook cell; the page scrolls inside
 
@@ -77,7 +76,9 @@ def audit(
         time,
         _names(slices),
     )
-    drawn = Drawn(draws, seed, level, strata, min_group, _names(reference), period, min_slice)
+    drawn = AuditOptions(
+        draws, seed, level, strata, min_group, _names(reference), period, min_slice
+    )
     try:
         read = read_predictions(MemoryTable.of(data), columns, name, ids=False)
         subjects = subjects_of(read, drawn, tell=_warn)
@@ -92,7 +93,7 @@ class Audit:
     """What was found: one subject for each sensitive attribute, and for their intersection."""
 
     subjects: tuple[Subject, ...]
-    drawn: Drawn
+    drawn: AuditOptions
     columns: Columns = field(repr=False, default_factory=Columns)
 
     def __getitem__(self, metric: str) -> Any:
@@ -148,7 +149,7 @@ class Audit:
     @cached_property
     def figures(self) -> dict[str, Figure]:
         """The figures of the page by name; a notebook draws the last value of a cell."""
-        from shasam.report.audit_page import audit_figures
+        from shasam.report.page import audit_figures
 
         found = audit_figures([list(self.subjects)], [])
         return {key: Figure(str(figure)) for key, figure in found.items()}
@@ -170,7 +171,7 @@ class Audit:
     def to_html(self, path: str | Path | None = None) -> str:
         """The page of ``shasam audit --html``; written to a file as well, if one is named."""
         from shasam.files import write_atomic
-        from shasam.report.audit_page import audit_page
+        from shasam.report.page import audit_page
 
         page = audit_page([list(self.subjects)], [], self._call())
         if path is not None:
@@ -209,7 +210,7 @@ class Figure:
 
         from shasam.report.svg import standalone
 
-        return standalone(Markup(self.svg))  # noqa: S704 - made by shasam.report.figures
+        return standalone(Markup(self.svg))  # noqa: S704 - made by shasam.report.charts
 
     def save(self, path: str | Path) -> None:
         """Write it as a file of its own."""

@@ -1,26 +1,469 @@
-"""Predictions of any model from a table: columns become codes, errors name column and remedy."""
+"""Read predictions of any model from a table: columns become codes, errors name the row."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from shasam.errors import DataError, InputError
+from shasam.errors import DataError, InputError, ShasamWarning
 from shasam.metrics import intersect
+from shasam.metrics.evaluation import days_of
+from shasam.metrics.slices import column_of_rule, is_rule
 from shasam.registry import did_you_mean
-from shasam.report.codes import checked_score, codes_of, without_missing
-from shasam.report.columns import ID, LABELS, Chosen, Columns, choose, count_column
-from shasam.report.context import context_of
-from shasam.report.counting import MOST_ROWS, ROWS, counted, given_counts
-from shasam.tables import TableFile, open_table
-from shasam.tables.table import slices
-from shasam.types import Predictions
+from shasam.tables import NO_VALUE, Missing, TableFile, advice, open_table, slices
+from shasam.types import Context, Predictions
+
+# -------------------------------------------------------------------------------------------------
+# Which column of a table is the label, the prediction, the scores and the groups.
+# -------------------------------------------------------------------------------------------------
+
+LABELS = ("target", "label", "y_true")
+PREDICTIONS = ("prediction", "predicted", "y_pred")
+SENSITIVE = ("sensitive", "group")
+COUNTS = ("n", "count")
+ID = "id"
+
+
+@dataclass(frozen=True)
+class Columns:
+    """What was asked for; None and () mean: look for the usual names."""
+
+    label: str | None = None
+    prediction: str | None = None
+    scores: tuple[str, ...] = ()
+    sensitive: tuple[str, ...] = ()
+    threshold: float | None = None
+    positive: str | None = None
+    classes: tuple[str, ...] = ()
+    missing: Missing = "error"
+    counts: bool = False  # a line stands for as many rows as its column n says
+    weight: str | None = None  # what each row weighs
+    time: str | None = None  # when each row is from
+    slices: tuple[str, ...] = ()  # columns and rules such as age<35
+    regression: bool = False  # label and prediction are numbers
+
+
+@dataclass(frozen=True)
+class ColumnChoice:
+    """Columns that are in the table."""
+
+    label: str
+    prediction: str | None  # None: decided from the scores
+    scores: tuple[str, ...]
+    sensitive: tuple[str, ...]
+    weight: str | None = None
+    time: str | None = None
+    sliced: tuple[str, ...] = ()
+    rules: tuple[str, ...] = ()
+
+    @property
+    def all(self) -> list[str]:
+        """Each column once."""
+        single = (self.label, self.prediction, self.weight, self.time)
+        one = tuple(c for c in single if c is not None)
+        return list(dict.fromkeys((*one, *self.scores, *self.sensitive, *self.sliced)))
+
+
+def choose(table: TableFile, asked: Columns) -> ColumnChoice:
+    """The columns to read; a complaint says which one is not there and how to name another."""
+    if asked.prediction is not None and asked.threshold is not None:
+        raise InputError(
+            f"--threshold {asked.threshold:g} makes predictions from the score, and --prediction "
+            f"{asked.prediction} names a column that has them already; give one of the two"
+        )
+    if asked.weight is not None and asked.counts:
+        raise InputError(
+            "--weight and --counts exclude each other: a line of counts stands for whole rows. "
+            "Give weights row by row"
+        )
+    label = _find(table, asked.label, LABELS, "label", "--label")
+    found = [
+        _find(table, column, SENSITIVE, "sensitive attribute", "--sensitive")
+        for column in asked.sensitive or (None,)
+    ]
+    scores = _score_columns(table, asked)
+    prediction = asked.prediction
+    if prediction is None and asked.threshold is None:
+        prediction = next((c for c in PREDICTIONS if c in table.column_names), None)
+    if prediction is not None:
+        _find(table, prediction, (), "prediction", "--prediction")
+    if prediction is None and not scores:
+        raise InputError(
+            f"{table.name} has neither a prediction nor a score; name one with --prediction or "
+            f"--score (its columns: {', '.join(table.column_names)})"
+        )
+    for column, what in ((asked.weight, "weight"), (asked.time, "time")):
+        if column is not None:
+            _find(table, column, (), what, f"--{what}")
+    sliced, rules = _sliced(table, asked.slices)
+    return ColumnChoice(
+        label, prediction, scores, tuple(found), asked.weight, asked.time, sliced, rules
+    )
+
+
+def _sliced(table: TableFile, asked: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The columns that slices need, and the rules among what was asked for."""
+    rules = tuple(text for text in asked if text not in table.column_names and is_rule(text))
+    plain = [text for text in asked if text not in rules]
+    needed = [*plain, *(column_of_rule(text) for text in rules)]
+    for column in needed:
+        _find(table, column, (), "slice", "--slices")
+    return tuple(dict.fromkeys(needed)), rules
+
+
+def count_column(table: TableFile) -> str:
+    """The column that says how many rows a line stands for."""
+    return _find(table, None, COUNTS, "number of rows", "AS n in the query")
+
+
+def _find(table: TableFile, given: str | None, usual: Sequence[str], what: str, flag: str) -> str:
+    known = table.column_names
+    if given is None:
+        for column in usual:
+            if column in known:
+                return column
+        raise InputError(
+            f"{table.name} has no column called {' or '.join(usual)}; name the {what} with {flag} "
+            f"(its columns: {', '.join(known)})"
+        )
+    if given not in known:
+        raise InputError(
+            f"{table.name} has no column {given!r} for the {what}{did_you_mean(given, known)}"
+        )
+    return given
+
+
+def _score_columns(table: TableFile, asked: Columns) -> tuple[str, ...]:
+    if asked.scores:
+        for column in asked.scores:
+            _find(table, column, (), "score", "--score")
+        return asked.scores
+    ours = [c for c in table.column_names if c.startswith("score_")]
+    if not ours and "score" in table.column_names:
+        ours = ["score"]
+    if asked.threshold is not None and not ours:
+        raise InputError(f"--threshold needs a score; name its column in {table.name} with --score")
+    return tuple(ours)
+
+
+# -------------------------------------------------------------------------------------------------
+# Columns of names, integers or booleans as codes 0..K-1; rows that have no value in one.
+# -------------------------------------------------------------------------------------------------
+
+
+def without_missing(
+    table: pa.Table, chosen: ColumnChoice, missing: Missing, where: str, repeats: np.ndarray | None
+) -> pa.Table:
+    """Rows without a label, prediction or group: refused, left out, or in a group of their own.
+
+    ``repeats`` says how many rows each entry of the table stands for.
+    """
+    n = np.ones(table.num_rows, dtype=np.int64) if repeats is None else repeats
+    total = int(n.sum())
+    own = {*chosen.sensitive, *chosen.sliced} if missing == "group" else set()
+    own -= {column_of_rule(rule) for rule in chosen.rules} - set(chosen.sensitive)
+    classified = {chosen.label, chosen.prediction, chosen.weight, chosen.time}
+    own -= classified
+    lost = np.zeros(table.num_rows, dtype=bool)
+    for column in chosen.all:
+        if column in chosen.scores:
+            continue
+        absent = _absent(table.column(column))
+        rows = int(n[absent].sum())
+        if not rows:
+            continue
+        if column in own:
+            place = table.column_names.index(column)
+            table = table.set_column(place, column, _filled(table.column(column), absent))
+        elif missing == "drop":
+            lost |= absent
+        else:
+            first = f", the first is row {int(absent.argmax()) + 1:,}" if repeats is None else ""
+            raise InputError(advice(column, rows, total, where, first))
+    if not lost.any():
+        return table
+    warnings.warn(
+        f"{int(n[lost].sum()):,} of {total:,} rows of {where} are left out: they have no "
+        "label, prediction or group",
+        ShasamWarning,
+        stacklevel=2,
+    )
+    return table.filter(pa.array(~lost))
+
+
+def codes_of(
+    values: pa.ChunkedArray, column: str, where: str, names: tuple[str, ...] | None = None
+) -> tuple[np.ndarray, tuple[str, ...]]:
+    """Codes and names; the names are the sorted values, or those that a file gives its integers."""
+    if names is not None and pa.types.is_integer(values.type):
+        codes = values.to_numpy().astype(np.int64)
+        if codes.min() < 0 or codes.max() >= len(names):
+            raise InputError(
+                f"the column {column!r} of {where} holds {codes.min()}..{codes.max()}, but the "
+                f"file names {len(names)} values: {', '.join(names)}"
+            )
+        return codes, names
+    if pa.types.is_floating(values.type):
+        values = _whole_numbers(values, column, where)
+    if not isinstance(values.type, pa.DictionaryType):
+        values = values.dictionary_encode()
+    encoded = values.unify_dictionaries().combine_chunks()
+    if isinstance(encoded, pa.ChunkedArray):
+        encoded = encoded.combine_chunks() if encoded.num_chunks != 1 else encoded.chunk(0)
+    found = encoded.dictionary.to_pylist()
+    order = sorted(range(len(found)), key=lambda i: _sort_key(found[i]))
+    rank = np.empty(len(found), dtype=np.int64)
+    rank[order] = np.arange(len(found))
+    codes = rank[encoded.indices.to_numpy(zero_copy_only=False)]
+    return codes, tuple(str(found[i]) for i in order)
+
+
+def checked_score(values: pa.ChunkedArray, column: str, where: str, first: int = 0) -> np.ndarray:
+    """Probabilities as float64; ``first`` is the number of rows that were read before."""
+    if not (pa.types.is_floating(values.type) or pa.types.is_integer(values.type)):
+        raise InputError(f"the score column {column!r} of {where} does not hold numbers")
+    x = values.to_numpy().astype(np.float64)
+    bad = ~np.isfinite(x)
+    if bad.any():
+        raise InputError(
+            f"{int(bad.sum())} of {len(x)} scores in the column {column!r} of {where} are "
+            f"missing, NaN or infinite, the first in row {first + int(bad.argmax()) + 1}; leave "
+            "those rows out or repair the model"
+        )
+    if len(x) and (x.min() < -1e-6 or x.max() > 1 + 1e-6):
+        raise InputError(
+            f"the score column {column!r} of {where} reaches from {x.min():.4g} to "
+            f"{x.max():.4g}; give probabilities (apply softmax or a sigmoid first)"
+        )
+    return np.clip(x, 0.0, 1.0)
+
+
+def _absent(values: pa.ChunkedArray) -> np.ndarray:
+    """Null, NaN or an empty text."""
+    out = pc.is_null(values, nan_is_null=True)
+    if pa.types.is_string(values.type) or pa.types.is_large_string(values.type):
+        out = pc.or_(out, pc.fill_null(pc.equal(pc.utf8_trim_whitespace(values), ""), False))
+    return out.to_numpy().astype(bool)
+
+
+def _filled(values: pa.ChunkedArray, absent: np.ndarray) -> pa.ChunkedArray:
+    text = values
+    if pa.types.is_floating(values.type):
+        whole = pc.all(pc.equal(values, pc.floor(values)), min_count=0).as_py()
+        text = pc.if_else(pa.array(absent), None, values).cast(pa.int64()) if whole else values
+    return pc.if_else(pa.array(absent), NO_VALUE, text.cast(pa.string()))
+
+
+def _whole_numbers(values: pa.ChunkedArray, column: str, where: str) -> pa.ChunkedArray:
+    if pc.any(pc.is_inf(values)).as_py() or pc.any(pc.greater(pc.abs(values), 2**53)).as_py():
+        raise InputError(
+            f"the column {column!r} of {where} holds infinite or very large numbers; it needs "
+            "classes or groups"
+        )
+    if pc.any(pc.not_equal(values, pc.floor(values))).as_py():
+        raise InputError(
+            f"the column {column!r} of {where} holds fractions; it needs classes or groups "
+            "(a probability belongs in --score)"
+        )
+    return values.cast(pa.int64())
+
+
+def _sort_key(value: object) -> tuple[int, float, str]:
+    if isinstance(value, bool | int | float):
+        return 0, float(value), ""
+    return 1, 0.0, str(value)
+
+
+# -------------------------------------------------------------------------------------------------
+# Weights, dates and the columns that slices are cut from, as numpy reads them from a table.
+# -------------------------------------------------------------------------------------------------
+
+
+def context_of(table: pa.Table, chosen: ColumnChoice, where: str) -> Context:
+    """The other columns that were asked for; an error names the column."""
+    weights = None if chosen.weight is None else _weights(table, chosen.weight, where)
+    return Context(
+        weight=chosen.weight or "",
+        weights=weights,
+        time=chosen.time or "",
+        when=None if chosen.time is None else _dates(table, chosen.time, where),
+        columns={column: values_of(table.column(column)) for column in chosen.sliced},
+        rules=chosen.rules,
+    )
+
+
+def numbers_of(table: pa.Table, column: str, what: str, where: str) -> np.ndarray:
+    """A column of finite numbers."""
+    values = table.column(column)
+    if not (pa.types.is_floating(values.type) or pa.types.is_integer(values.type)):
+        raise InputError(f"the {what} column {column!r} of {where} does not hold numbers")
+    x = values.to_numpy(zero_copy_only=False).astype(np.float64)
+    bad = ~np.isfinite(x)
+    if bad.any():
+        raise InputError(
+            f"{int(bad.sum()):,} of {len(x):,} rows of {where} have no finite number in the "
+            f"{what} column {column!r}, the first is row {int(bad.argmax()) + 1:,}"
+        )
+    return x
+
+
+def values_of(values: pa.ChunkedArray) -> np.ndarray:
+    """Numbers as numbers, anything else as text."""
+    if pa.types.is_floating(values.type) or pa.types.is_integer(values.type):
+        return values.to_numpy(zero_copy_only=False)
+    return np.array([str(v) for v in values.to_pylist()], dtype=str)
+
+
+def _weights(table: pa.Table, column: str, where: str) -> np.ndarray:
+    w = numbers_of(table, column, "weight", where)
+    if (w < 0).any() or not w.any():
+        raise InputError(
+            f"the weight column {column!r} of {where} must not be negative, nor 0 in every row"
+        )
+    return w
+
+
+def _dates(table: pa.Table, column: str, where: str) -> np.ndarray:
+    try:
+        return days_of(table.column(column).to_numpy(zero_copy_only=False))
+    except InputError as error:
+        raise InputError(f"the time column {column!r} of {where}: {error}") from None
+
+
+# -------------------------------------------------------------------------------------------------
+# Rows counted instead of kept: in batches from large tables, or by a database beforehand.
+#
+# Metrics need no single rows: how many rows have a label, a prediction and groups in common is
+# enough. Scores are put in bins first; each entry then holds the mean score of its rows.
+# -------------------------------------------------------------------------------------------------
+
+ROWS = "#rows"  # the column of counts in what is returned
+BINS = 3000  # of scores: a multiple of the 15 of calibration and of the 100 of densities
+MOST_ROWS = 2_000_000  # that are kept; beyond that they are counted
+MOST_SCORES = 2  # columns whose bins are counted together
+_MERGE = 16  # counted batches that wait to be added up
+_BIN, _SURE = "#bin", "#sure"
+
+
+def counted(
+    batches: Iterable[pa.Table],
+    chosen: ColumnChoice,
+    threshold: float | None,
+    where: str,
+    told: Callable[[int], None] = lambda done: None,
+) -> pa.Table:
+    """One entry for each combination of values that occurs: the columns of ``chosen`` and #rows.
+
+    ``told`` is called with the number of rows that are done.
+    """
+    if len(chosen.scores) > MOST_SCORES:
+        raise InputError(
+            f"{where} is read in batches, which takes up to {MOST_SCORES} score columns; "
+            f"it has {len(chosen.scores)}. Name a prediction with --prediction and no --score, or "
+            "audit a sample of its rows"
+        )
+    keys = [c for c in chosen.all if c not in chosen.scores]
+    bins = [f"{_BIN}{i}" for i in range(len(chosen.scores))]
+    sums = [(c, "sum") for c in (*chosen.scores, ROWS)]
+    names = [*keys, *bins, _SURE, *chosen.scores, ROWS]
+    waiting: list[pa.Table] = []
+    done = 0
+    for batch in batches:
+        table = _binned(batch, chosen, bins, threshold, where, done)
+        table = table.group_by([*keys, *bins, _SURE]).aggregate(sums).rename_columns(names)
+        waiting.append(_plain(table))
+        done += batch.num_rows
+        told(done)
+        if len(waiting) == _MERGE:
+            waiting = [_added(waiting, [*keys, *bins, _SURE], sums, names)]
+    whole = _added(waiting, [*keys, *bins, _SURE], sums, names)
+    for score, place in zip(chosen.scores, bins, strict=True):
+        means = _means(whole, score, place, threshold if len(bins) == 1 else None)
+        whole = whole.set_column(whole.column_names.index(score), score, pa.array(means))
+    return whole.select([*chosen.all, ROWS])
+
+
+def given_counts(source: TableFile, chosen: ColumnChoice, column: str) -> pa.Table:
+    """A table that was counted before: each line stands for as many rows as ``column`` says."""
+    table = source.read([*chosen.all, column])
+    values = table.column(column)
+    if not (pa.types.is_integer(values.type) or pa.types.is_floating(values.type)):
+        raise InputError(f"the counts in the column {column!r} of {source.name} are not numbers")
+    n = values.to_numpy(zero_copy_only=False).astype(np.float64)
+    bad = ~np.isfinite(n) | (n < 0) | (n != np.rint(n))
+    if bad.any():
+        raise InputError(
+            f"{int(bad.sum()):,} lines of {source.name} have no whole number in {column!r}, the "
+            f"first is line {int(bad.argmax()) + 1:,}"
+        )
+    table = table.append_column(ROWS, pa.array(n.astype(np.int64)))
+    return table.filter(pc.greater(table.column(ROWS), 0))
+
+
+def _binned(
+    batch: pa.Table,
+    chosen: ColumnChoice,
+    bins: list[str],
+    threshold: float | None,
+    where: str,
+    done: int,
+) -> pa.Table:
+    """The batch with a bin for each score, whether it reaches the threshold, and a count of 1.
+
+    A score on the edge of two bins has a bin of its own, so that it stays on the same side of the
+    edges of calibration's bins.
+    """
+    sure = np.zeros(batch.num_rows, dtype=bool)
+    for column, place in zip(chosen.scores, bins, strict=True):
+        x = checked_score(batch.column(column), column, where, first=done)
+        scaled = x * BINS
+        edge = np.floor(scaled)
+        batch = batch.append_column(place, pa.array((2 * edge + (scaled != edge)).astype(np.int16)))
+        batch = batch.set_column(batch.column_names.index(column), column, pa.array(x))
+        if threshold is not None:
+            sure = x >= threshold
+    batch = batch.append_column(_SURE, pa.array(sure))
+    return batch.append_column(ROWS, pa.array(np.ones(batch.num_rows, dtype=np.int64)))
+
+
+def _means(table: pa.Table, score: str, place: str, threshold: float | None) -> np.ndarray:
+    n = table.column(ROWS).to_numpy()
+    mean = table.column(score).to_numpy() / n
+    bins = table.column(place).to_numpy().astype(np.int64)
+    mean = np.where(bins % 2 == 0, (bins // 2) / BINS, mean)  # free of rounding on the edges
+    if threshold is None:
+        return mean
+    sure = table.column(_SURE).to_numpy(zero_copy_only=False)
+    below = np.nextafter(threshold, -np.inf)
+    return np.where(sure, np.maximum(mean, threshold), np.minimum(mean, below))
+
+
+def _added(
+    tables: list[pa.Table], keys: list[str], sums: list[tuple[str, str]], names: list[str]
+) -> pa.Table:
+    whole = pa.concat_tables(tables, promote_options="permissive")
+    return whole.group_by(keys).aggregate(sums).rename_columns(names)
+
+
+def _plain(table: pa.Table) -> pa.Table:
+    """Dictionaries written out: each batch may have another one."""
+    for i, field in enumerate(table.schema):
+        if pa.types.is_dictionary(field.type):
+            table = table.set_column(i, field.name, table.column(i).cast(field.type.value_type))
+    return table
+
+
+# -------------------------------------------------------------------------------------------------
+# Predictions of any model from a table: columns become codes, errors name column and remedy.
+# -------------------------------------------------------------------------------------------------
 
 MOST_GROUPS = 50
 MOST_CLASSES = 1000
@@ -92,7 +535,7 @@ def read_predictions(
 def _rows_of(
     source: TableFile,
     asked: Columns,
-    chosen: Chosen,
+    chosen: ColumnChoice,
     wanted: list[str],
     progress: Callable[[int, int], None] | None,
 ) -> pa.Table:
@@ -116,7 +559,11 @@ def _tell(progress: Callable[[int, int], None] | None, rows: int | None, done: i
 
 
 def _by_attribute(
-    whole: Predictions, table: pa.Table, chosen: Chosen, where: str, metadata: Mapping[str, str]
+    whole: Predictions,
+    table: pa.Table,
+    chosen: ColumnChoice,
+    where: str,
+    metadata: Mapping[str, str],
 ) -> list[Predictions]:
     """The predictions through each attribute, and through the intersection of several."""
     found = []
@@ -143,7 +590,7 @@ def _by_attribute(
     return found
 
 
-def _class_names(metadata: Mapping[str, str], chosen: Chosen) -> tuple[str, ...] | None:
+def _class_names(metadata: Mapping[str, str], chosen: ColumnChoice) -> tuple[str, ...] | None:
     return _names(metadata, "target_names") if chosen.label == "target" else None
 
 
@@ -200,7 +647,7 @@ def _class_order(
 
 def _predicted(
     table: pa.Table,
-    chosen: Chosen,
+    chosen: ColumnChoice,
     classes: tuple[str, ...],
     where: str,
     metadata: Mapping[str, str],
@@ -247,7 +694,7 @@ def _scores(
     return np.stack(values, 1)
 
 
-def _threshold(asked: Columns, chosen: Chosen, positive: int | None) -> float | None:
+def _threshold(asked: Columns, chosen: ColumnChoice, positive: int | None) -> float | None:
     """The one that decided, if predictions come from scores."""
     if chosen.prediction is not None or positive is None:
         return None

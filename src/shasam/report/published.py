@@ -14,7 +14,7 @@ from shasam.registry import did_you_mean
 
 
 @dataclass(frozen=True)
-class Published:
+class PublishedResult:
     """One printed result, in per cent and points as printed."""
 
     method: str
@@ -24,7 +24,7 @@ class Published:
 
 
 @dataclass(frozen=True)
-class Printed:
+class PublishedNumber:
     """One printed number, in per cent and points."""
 
     value: float
@@ -32,7 +32,7 @@ class Printed:
 
 
 @dataclass(frozen=True)
-class PrintedTable:
+class PublishedTable:
     """A table as it was printed: rows, columns (settings) and metrics by name."""
 
     name: str
@@ -43,16 +43,16 @@ class PrintedTable:
     deviations: Mapping[str, list[list[float]]]
     doubts: Mapping[str, str]  # row -> what contradicts its numbers elsewhere in the paper
 
-    def get(self, row: str, column: str, metric: str) -> Printed | None:
+    def get(self, row: str, column: str, metric: str) -> PublishedNumber | None:
         """A number of the table, or None where it was not printed."""
         if row not in self.rows or column not in self.columns or metric not in self.metrics:
             return None
         i, m = self.columns.index(column), self.metrics.index(metric)
         deviation = self.deviations[row][i][m] if row in self.deviations else None
-        return Printed(self.rows[row][i][m], deviation)
+        return PublishedNumber(self.rows[row][i][m], deviation)
 
 
-def printed_table(name: str) -> PrintedTable:
+def printed_table(name: str) -> PublishedTable:
     """A table by its name in ``published.json``, such as ``table2``."""
     tables = _data()["tables"]
     if name not in tables:
@@ -61,7 +61,7 @@ def printed_table(name: str) -> PrintedTable:
     source = sources[body["source"]]
     if "deviations" in body:
         source += f"; deviations: {sources[body['deviations_from']]}"
-    return PrintedTable(
+    return PublishedTable(
         name,
         source,
         tuple(body["metrics"]),
@@ -72,7 +72,7 @@ def printed_table(name: str) -> PrintedTable:
     )
 
 
-def published(protocol: Mapping[str, Any]) -> list[Published]:
+def published(protocol: Mapping[str, Any]) -> list[PublishedResult]:
     """The printed results for a protocol's data, target, sensitive attribute and bias.
 
     Of the tables that print EO and accuracy; where two have the same setting, the first one, which
@@ -89,12 +89,12 @@ def published(protocol: Mapping[str, Any]) -> list[Published]:
     return []
 
 
-def _results(table: PrintedTable, column: str) -> list[Published]:
+def _results(table: PublishedTable, column: str) -> list[PublishedResult]:
     out = []
     for row in table.rows:
         eo, accuracy = (table.get(row, column, metric) for metric in ("eo_mean", "accuracy"))
         if eo is not None and accuracy is not None:
-            out.append(Published(row, eo.value, accuracy.value, table.source))
+            out.append(PublishedResult(row, eo.value, accuracy.value, table.source))
     return out
 
 

@@ -1,36 +1,224 @@
-"""One model on one test set, seen through one sensitive attribute: all that a page shows of it."""
+"""Evaluate one model through one sensitive attribute: metrics, claims, groups against one."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import numpy as np
+from markupsafe import Markup
 
 from shasam.metrics import (
     Claim,
     Counts,
     Estimate,
+    GroupContrast,
+    Period,
     Rate,
     Slices,
+    against,
     catalogue,
     cell_rates,
     claim_of,
     evaluate,
     group_rates,
+    over_time,
 )
-from shasam.metrics.areas import densities
-from shasam.metrics.calibration import Reliability
 from shasam.metrics.counts import weighted
-from shasam.metrics.coverage import approximate
-from shasam.metrics.scores import checked_scores
-from shasam.report.drawn import OF_RUNS, Drawn
-from shasam.report.reference import Reference
-from shasam.report.timeline import Timeline
+from shasam.metrics.evaluation import approximate
+from shasam.metrics.rates import LARGEST, RATES
+from shasam.metrics.scores import Reliability, checked_scores, densities
+from shasam.report.svg import element, line, marker, picture, text, ticks
 from shasam.types import Predictions
 
-__all__ = ["OF_RUNS", "Drawn", "Subject", "counts_of"]
+# -------------------------------------------------------------------------------------------------
+# How the intervals of an audit are made, and what is compared.
+# -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class AuditOptions:
+    """How intervals are made and which groups are compared; the defaults are those of an audit."""
+
+    draws: int = 2000
+    seed: int = 0
+    level: float = 0.95
+    strata: str = "none"  # whose sizes resampling keeps
+    min_group: int = 30  # groups with fewer rows are shown, but not compared
+    reference: tuple[str, ...] = ()  # groups that others are compared with; else the largest
+    period: str = "month"  # over time
+    min_slice: int = 50  # fewest rows of a slice
+
+    def keywords(self, rows: Predictions) -> dict[str, Any]:
+        """What ``shasam.metrics`` is told of rows beside their labels, predictions and groups."""
+        return {
+            "classes": rows.classes,
+            "groups": rows.groups,
+            "positive": rows.positive,
+            "draws": self.draws,
+            "seed": self.seed,
+            "level": self.level,
+            "strata": self.strata,
+            "min_group": self.min_group,
+            "repeats": rows.repeats,
+            "weights": rows.context.weights,
+        }
+
+
+OF_RUNS = AuditOptions(strata="cell", min_group=0)  # a run's splits have fixed cells
+
+
+# -------------------------------------------------------------------------------------------------
+# Every group against one: differences and ratios of error rates, and the four-fifths rule.
+# -------------------------------------------------------------------------------------------------
+
+FOUR_FIFTHS = 0.8  # of the reference's selection rate: below it, US agencies presume a disparity
+
+
+@dataclass(frozen=True)
+class Reference:
+    """The group that others are compared with, and what was found."""
+
+    group: str
+    positive: str  # the class whose rates they are
+    named: bool  # it was asked for; otherwise it is the largest
+    rates: dict[str, list[GroupContrast]]  # rate -> every other group
+
+    @classmethod
+    def of(
+        cls, counts: Counts, names: Sequence[str], positive: int | None, level: float
+    ) -> Reference | None:
+        """The first of ``names`` that is a group here, else the largest group."""
+        if positive is None or len(counts.groups) < 2:
+            return None
+        named = next((name for name in names if name in counts.groups), None)
+        group = named or counts.groups[int(counts.sizes_G.argmax())]
+        rates = {
+            rate.name: against(counts, rate.name, group, positive=positive, level=level)
+            for rate in RATES
+        }
+        return cls(group, counts.classes[positive], named is not None, rates)
+
+    @property
+    def says(self) -> str:
+        """Which group it is, and why."""
+        return f"{self.group}, {'as asked for' if self.named else f'the {LARGEST} group'}"
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain JSON."""
+        return {
+            "group": self.group,
+            "named": self.named,
+            "rates": {
+                name: [
+                    {
+                        "group": a.group,
+                        "difference": a.difference.as_dict(),
+                        "ratio": a.ratio.as_dict(),
+                    }
+                    for a in found
+                ]
+                for name, found in self.rates.items()
+            },
+        }
+
+    def four_fifths(self, small: Sequence[str] = ()) -> str:
+        """What the rule says of the group that is selected least, groups of few rows left out."""
+        found = [a for a in self.rates["selection"] if a.ratio.defined and a.group not in small]
+        if not found:
+            return "The four-fifths rule cannot be applied: no ratio of selection rates is defined."
+        worst = min(found, key=lambda a: a.ratio.value)
+        r = worst.ratio
+        span = f"{100 * r.low:.1f} to {100 * r.high:.1f}"
+        meets = "meets" if r.value >= FOUR_FIFTHS else "breaks"
+        sure = "" if r.low >= FOUR_FIFTHS or r.high < FOUR_FIFTHS else ", but the interval holds 80"
+        return (
+            f"Group {worst.group} is predicted {self.positive} at {100 * r.value:.1f} % of the "
+            f"rate of {self.group} ({span}), which {meets} the four-fifths rule{sure}."
+        )
+
+
+# -------------------------------------------------------------------------------------------------
+# The gap between groups over time: one value with its interval for each period.
+# -------------------------------------------------------------------------------------------------
+
+WIDTH = 420.0
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """A metric in every period that has rows."""
+
+    column: str
+    period: str
+    metric: str
+    periods: tuple[Period, ...]
+
+    @classmethod
+    def of(cls, rows: Predictions, drawn: AuditOptions, metric: str) -> Timeline:
+        """Of rows with dates."""
+        found = over_time(
+            rows.target,
+            rows.prediction,
+            rows.sensitive,
+            rows.context.when,
+            metric=metric,
+            period=drawn.period,
+            **drawn.keywords(rows),
+        )
+        return cls(rows.context.time, drawn.period, metric, tuple(found))
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain JSON."""
+        return {
+            "column": self.column,
+            "period": self.period,
+            "metric": self.metric,
+            "periods": [p.as_dict() for p in self.periods],
+        }
+
+    def figure(self) -> Markup:
+        """A mark with its interval for every period that has a value."""
+        left, right, top, bottom = 46.0, WIDTH - 12, 14.0, 190.0
+        found = [(i, p) for i, p in enumerate(self.periods) if p.estimate.defined]
+        if not found:
+            return Markup("")
+        most = max(100 * p.estimate.high for _, p in found) * 1.05 or 1.0
+        step = (right - left) / len(self.periods)
+        body = []
+        for v in ticks(0.0, most, 5):
+            y = bottom - v / most * (bottom - top)
+            body.append(line(left, y, right, y, "grid"))
+            body.append(text(left - 6, y + 4, f"{v:g}", "muted small", "end"))
+        for i, p in found:
+            x, e = left + (i + 0.5) * step, p.estimate
+            low, y, high = (
+                bottom - 100 * v / most * (bottom - top) for v in (e.low, e.value, e.high)
+            )
+            says = (
+                f"{p.name}: {100 * e.value:.1f} points ({100 * e.low:.1f} to {100 * e.high:.1f}), "
+                f"{p.rows:,} rows"
+            )
+            body.append(element("g", line(x, low, x, high, "whisker own"), cls="c0"))
+            body.append(marker(0, x, y, 4.2, "fill c0", says))
+        every = -(-len(self.periods) // 6)
+        for i, p in enumerate(self.periods):
+            if i % every == 0:
+                middle = left + (i + 0.5) * step
+                body.append(text(middle, bottom + 17, p.name, "muted small", "middle"))
+        body.append(line(left, bottom, right, bottom, "axis"))
+        body.append(text(left, top - 3, "gap, points", "muted"))
+        told = "; ".join(f"{p.name} {100 * p.estimate.value:.1f}" for _, p in found[:24])
+        return picture(WIDTH, bottom + 26, body, f"Gap in points by {self.period}: {told}.")
+
+
+# -------------------------------------------------------------------------------------------------
+# One model on one test set, seen through one sensitive attribute: all that a page shows of it.
+# -------------------------------------------------------------------------------------------------
+
+__all__ = ["OF_RUNS", "AuditOptions", "Subject", "counts_of"]
 
 
 @dataclass(frozen=True)
@@ -40,7 +228,7 @@ class Subject:
     rows: Predictions = field(repr=False)
     counts: Counts
     estimates: dict[str, Estimate]
-    drawn: Drawn
+    drawn: AuditOptions
     unit: str = "images"  # what a row is
     method: str = ""  # of a run
     seed: int | None = None  # of a run
@@ -51,7 +239,7 @@ class Subject:
     def of(
         cls,
         rows: Predictions,
-        drawn: Drawn,
+        drawn: AuditOptions,
         *,
         estimates: dict[str, Estimate] | None = None,
         unit: str = "images",

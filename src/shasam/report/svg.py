@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 
 from markupsafe import Markup
 
-from shasam.output.control import visible
+from shasam.output import visible
 
 COLOURS = 8
 _INKS = (

@@ -1,25 +1,11 @@
-"""A table or figure of the paper, declared in YAML.
-
-An artefact has rows (methods), columns (settings) and metrics. Each cell stands for the runs of one
-specification over several seeds. The declarations of the package are in ``artefacts/``; a copy that
-you have changed is read from its path.
-
-    title: "CelebA: equalised odds and accuracy"
-    data: celeba                      # the data it needs: celeba or utkface
-    paper: table2                     # the printed table beside it, see report/published.json
-    metrics: [eo_mean, accuracy]
-    columns: {a/m: {data: {setting: a/m}}}
-    parts: {resnet: {CE: {method: ce}}}
-
-Beside its specification, a row may name the printed row that it stands beside (``paper``), and
-which predictions of its runs it shows (``head``, such as ``encoder-balanced``).
-``like`` starts from another artefact. ``where`` holds entries that replace others for one profile
-or for the drawn faces (``profile=paper``, ``data=faces``).
-"""
+"""Declare a table or figure of the paper in YAML, and list the runs that it stands for."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal
@@ -27,10 +13,32 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from shasam.documents import parse_yaml, read_yaml
-from shasam.errors import SpecError
-from shasam.registry import did_you_mean
-from shasam.report.published import PrintedTable, printed_table
+from shasam.errors import DataError, SpecError
+from shasam.registry import did_you_mean, lookup
+from shasam.report.published import PublishedTable, printed_table
+from shasam.spec import RunSpec, resolve
+from shasam.spec.layers import merge
 from shasam.spec.run import sentences
+
+# -------------------------------------------------------------------------------------------------
+# A table or figure of the paper, declared in YAML.
+#
+# An artefact has rows (methods), columns (settings) and metrics. Each cell stands for the runs of
+# one specification over several seeds. The declarations of the package are in `artefacts/`; a copy
+# that you have changed is read from its path.
+#
+#     title: "CelebA: equalised odds and accuracy"
+#     data: celeba                      # the data it needs: celeba or utkface
+#     paper: table2                     # the printed table beside it, see report/published.json
+#     metrics: [eo_mean, accuracy]
+#     columns: {a/m: {data: {setting: a/m}}}
+#     parts: {resnet: {CE: {method: ce}}}
+#
+# Beside its specification, a row may name the printed row that it stands beside (`paper`), and
+# which predictions of its runs it shows (`head`, such as `encoder-balanced`).
+# `like` starts from another artefact. `where` holds entries that replace others for one profile
+# or for the drawn faces (`profile=paper`, `data=faces`).
+# -------------------------------------------------------------------------------------------------
 
 Kind = Literal["table", "objectives", "cost", "scenes"]
 _FOLDER = files("shasam.reproduce").joinpath("artefacts")
@@ -61,7 +69,7 @@ class Artefact(BaseModel):
     compare: tuple[tuple[str, str], ...] = ()  # pairs of rows: the first minus the second
 
     @property
-    def printed(self) -> PrintedTable | None:
+    def printed(self) -> PublishedTable | None:
         """The paper's own table."""
         return printed_table(self.paper) if self.paper else None
 
@@ -172,3 +180,129 @@ def _chosen(found: dict[str, Any], asked: list[str] | None, message: str) -> dic
         if name not in found:
             raise SpecError(f"{message} {name!r}{did_you_mean(name, found)}")
     return {k: v for k, v in found.items() if asked is None or k in asked}
+
+
+# -------------------------------------------------------------------------------------------------
+# The runs that an artefact stands for: a specification for every row, column and seed.
+# -------------------------------------------------------------------------------------------------
+
+WHERE_FROM = {
+    "celeba": (
+        "CelebA is given out by its authors for non-commercial research: "
+        "mmlab.ie.cuhk.edu.hk/projects/CelebA.html. It needs img_align_celeba/, "
+        "list_attr_celeba.txt and list_eval_partition.txt"
+    ),
+    "utkface": (
+        "UTKFace is given out by its authors for non-commercial research: "
+        "susanqq.github.io/UTKFace. It needs the aligned and cropped faces"
+    ),
+}
+# where the data lies on this machine does not make another run
+_PLACES = ("root", "store", "csv", "features")
+
+
+@dataclass(frozen=True)
+class ArtefactRun:
+    """One run of an artefact."""
+
+    row: str
+    column: str
+    seed: int
+    spec: RunSpec
+
+    @property
+    def label(self) -> str:
+        """The name under which its records are kept; it has to be the name of a folder."""
+        words = f"{self.row} {self.column}".strip()
+        return words.replace("/", " by ")
+
+    @property
+    def identity(self) -> str:
+        return identity(self.spec)
+
+
+@dataclass(frozen=True)
+class DataLocation:
+    """The data of an artefact on this machine: images, embeddings of them, or the drawn faces."""
+
+    name: str  # celeba, utkface or faces
+    root: Path | None = None
+    features: Path | None = None
+    part: bool = False  # some of the images are not there
+
+    def layer(self, asked: Mapping[str, Any]) -> dict[str, Any]:
+        """The data part of a specification; ``asked`` is that of the base and the column."""
+        if self.features is None:
+            found: dict[str, Any] = {"name": self.name}
+            if self.root is not None:
+                found["root"] = str(self.root)
+            if self.part:
+                found["allow_missing"] = True
+            return merge(dict(asked), found)
+        source = lookup("source", self.name)
+        kept = {k: v for k, v in asked.items() if k != "setting"}
+        target, sensitive = source.settings.get(asked.get("setting"), (None, None))
+        for key, word in (("target", target), ("sensitive", sensitive)):
+            word = kept.get(key) or word or getattr(source, key)
+            kept[key] = source.labels[word].rule if word in source.labels else word
+        if source.n_per_group is not None:
+            kept.setdefault("n_per_group", source.n_per_group)
+            kept.setdefault("holdout_per_cell", source.holdout_per_cell)
+        return {**kept, "name": "embeddings", "features": str(self.features)}
+
+
+def place_of(
+    artefact: Artefact,
+    *,
+    celeba: Path | None = None,
+    utkface: Path | None = None,
+    features: Path | None = None,
+    faces: bool = False,
+    part: bool = False,
+) -> DataLocation:
+    """Where the data of an artefact is, or a sentence that says where to get it."""
+    if artefact.data is None or faces:
+        return DataLocation("faces")
+    if features is not None:
+        return DataLocation(artefact.data, features=features)
+    root = {"celeba": celeba, "utkface": utkface}[artefact.data]
+    if root is None:
+        raise DataError(
+            f"{artefact.name} needs {artefact.data}: give its folder with --{artefact.data} DIR. "
+            f"{WHERE_FROM[artefact.data]}. --data faces runs the same rows on the drawn faces"
+        )
+    return DataLocation(artefact.data, root, part=part)
+
+
+def cells(
+    artefact: Artefact, place: DataLocation, *, profile: str, seeds: int
+) -> tuple[list[ArtefactRun], dict[str, str]]:
+    """All runs of an artefact, and the rows that cannot be run on this data with the reason."""
+    out: list[ArtefactRun] = []
+    refused: dict[str, str] = {}
+    for row, run in artefact.rows().items():
+        try:
+            for column, layer in artefact.columns.items():
+                both = merge(artefact.base, layer)
+                data = place.layer(both.get("data") or {})
+                for seed in range(seeds):
+                    own = {"seed": seed, "data": {**data, "seed": seed}}
+                    spec = resolve({**both, "data": {}}, run, own, profile=profile)
+                    out.append(ArtefactRun(row, column, seed, spec))
+        except SpecError as error:
+            if place.features is None:
+                raise SpecError(f"row {row} of {artefact.name}: {error}") from error
+            out = [cell for cell in out if cell.row != row]
+            refused[row] = str(error).splitlines()[-1].strip()  # below the heading of the errors
+    if not out and refused:
+        raise SpecError(next(iter(refused.values())))
+    return out, refused
+
+
+def identity(spec: RunSpec) -> str:
+    """A hash of what is computed, wherever the data lies: the same on two machines."""
+    body = spec.as_dict()
+    for key in _PLACES:
+        body["data"].pop(key, None)
+    body["train"].pop("precision")  # what `auto` becomes depends on the processor
+    return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()

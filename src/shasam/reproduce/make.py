@@ -1,4 +1,4 @@
-"""Make an artefact: run what is missing, and write it again and again as it fills."""
+"""Make an artefact: run what is missing, and write it again as runs finish; list what there is."""
 
 from __future__ import annotations
 
@@ -8,33 +8,77 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from rich import box
+from rich.table import Table
+
 from shasam.documents import read_json
 from shasam.errors import TrainingError
 from shasam.files import write_atomic
-from shasam.output.progress import shown_progress
-from shasam.output.terminal import emit, say
-from shasam.pipeline.sweep import Outcome, says, sweep
-from shasam.reproduce import cost, drawn, filled, objectives, written
-from shasam.reproduce.artefact import Artefact
-from shasam.reproduce.cells import Cell, Place, cells
-from shasam.runs.how import How
+from shasam.output import Screen, emit, say, shown_progress
+from shasam.pipeline.sweeps import Outcome, says, sweep
+from shasam.reproduce import cost, filling, render, table1
+from shasam.reproduce.artefact import NAMES, Artefact, ArtefactRun, DataLocation, artefact, cells
+from shasam.reproduce.cost import on_drawn_faces, views_of_training
+from shasam.runs.execution import ExecutionOptions
 from shasam.runs.records import holds_records
 from shasam.runs.records import keep as keep_records
+
+# -------------------------------------------------------------------------------------------------
+# The list of artefacts: what each shows and needs, how many runs it has, how long they take.
+# -------------------------------------------------------------------------------------------------
+
+_IMAGES = {"celeba": 162_770, "utkface": 11_458}  # of the whole training splits
+
+
+def show_list(profile: str, seeds: int) -> None:
+    """Print the list; the speed of this machine is measured first, by a few steps."""
+    screen = Screen()
+    screen.print(f"measuring a few steps of the profile {profile} …")
+    speed = {encoder: on_drawn_faces(profile, encoder) for encoder in ("resnet18", "vit")}
+    table = Table(box=box.SIMPLE)
+    for head in ("artefact", "what it shows", "needs", "runs", "hours"):
+        table.add_column(head, justify="right" if head in ("runs", "hours") else "left")
+    for name in NAMES:
+        one = artefact(name, profile=profile)
+        if one.kind != "table" or one.data is None:
+            table.add_row(name, one.title, one.data or "nothing", "–", "–")
+            continue
+        found, _ = cells(one, DataLocation(one.data), profile=profile, seeds=1)
+        wanted = {cell.identity: cell for cell in found}.values()  # rows can share runs
+        seconds = seeds * sum(
+            views_of_training(cell.spec, _IMAGES[one.data])
+            / speed["vit" if cell.spec.model.encoder == "vit" else "resnet18"]
+            for cell in wanted
+        )
+        table.add_row(name, one.title, one.data, str(seeds * len(wanted)), f"{seconds / 3600:.1f}")
+    screen.print(table)
+    screen.print(
+        f"Hours of the stages on images, one run after the other, {seeds} seeds, profile "
+        f"{profile}. Measured just now with balanced cross-entropy: {speed['resnet18']:,.0f} views "
+        f"a second with ResNet-18 and {speed['vit']:,.0f} with a ViT. Methods with several "
+        "networks take longer.",
+        soft_wrap=True,
+    )
+
+
+# -------------------------------------------------------------------------------------------------
+# Make an artefact: run what is missing, and write it again and again as it fills.
+# -------------------------------------------------------------------------------------------------
 
 WRITE_SECONDS = 10.0  # at least, between two versions of an artefact that fills
 
 
 @dataclass(frozen=True)
-class Doing:
+class MakeOptions:
     """Where missing runs are made, and how."""
 
     out: Path
-    how: How
+    how: ExecutionOptions
     dry: bool = False  # list them instead
 
 
 @dataclass(frozen=True)
-class Sources:
+class RecordFolders:
     """Records to fill the artefact from, and an experiment to add those of finished runs to."""
 
     records: Path | None = None
@@ -43,31 +87,31 @@ class Sources:
 
 def table(
     artefact: Artefact,
-    place: Place,
+    place: DataLocation,
     profile: str,
     seeds: int,
     to: Path,
-    doing: Doing,
-    sources: Sources,
+    doing: MakeOptions,
+    sources: RecordFolders,
 ) -> list[Path]:
     """Fill a table with what is done, run the rest, and return the files that were written."""
     wanted, refused = cells(artefact, place, profile=profile, seeds=seeds)
     data = place.name if place.features is None else f"embeddings of {place.name}"
 
-    def here() -> dict[str, filled.Done]:
-        return filled.from_folder(wanted, doing.out)
+    def here() -> dict[str, filling.RunResult]:
+        return filling.from_folder(wanted, doing.out)
 
-    def done() -> dict[str, filled.Done]:
+    def done() -> dict[str, filling.RunResult]:
         if sources.records is not None:
-            return filled.from_records(sources.records)
+            return filling.from_records(sources.records)
         return {**kept, **here()}
 
     # runs that another machine has done and kept are not done again
     keep = sources.keep
-    kept = filled.from_records(keep) if keep is not None and holds_records(keep) else {}
+    kept = filling.from_records(keep) if keep is not None and holds_records(keep) else {}
 
     def write() -> list[Path]:
-        full = filled.fill(artefact, wanted, done(), profile=profile, data=data, refused=refused)
+        full = filling.fill(artefact, wanted, done(), profile=profile, data=data, refused=refused)
         return _write(full, to)
 
     found = done()
@@ -88,7 +132,7 @@ def table(
     return paths
 
 
-def _run(missing: Sequence[Cell], doing: Doing, write: Callable[[], object]) -> None:
+def _run(missing: Sequence[ArtefactRun], doing: MakeOptions, write: Callable[[], object]) -> None:
     written_at = -WRITE_SECONDS
 
     def tell(outcome: Outcome) -> None:
@@ -111,32 +155,32 @@ def _run(missing: Sequence[Cell], doing: Doing, write: Callable[[], object]) -> 
         raise TrainingError(f"{failed} runs failed; the same command tries them again")
 
 
-def _keep(done: Sequence[Cell], out: Path, experiment: Path) -> None:
+def _keep(done: Sequence[ArtefactRun], out: Path, experiment: Path) -> None:
     labels = {cell.spec.name: cell.label for cell in done}
     keep_records([out / name for name in labels], experiment, labels)
 
 
-def _write(full: filled.Filled, to: Path) -> list[Path]:
+def _write(full: filling.ArtefactTable, to: Path) -> list[Path]:
     name = full.artefact.name
     texts = {
-        ".md": written.as_markdown(full),
-        ".tex": written.as_latex(full),
-        ".csv": written.as_csv(full),
+        ".md": render.as_markdown(full),
+        ".tex": render.as_latex(full),
+        ".csv": render.as_csv(full),
     }
     paths = _texts(to, name, texts)
-    figure = drawn.draw(full)
-    return paths if figure is None else [*paths, *drawn.save(figure, to / f"{name}.svg")]
+    figure = render.draw(full)
+    return paths if figure is None else [*paths, *render.save(figure, to / f"{name}.svg")]
 
 
 def objectives_table(to: Path) -> list[Path]:
     """Table 1 on its example, on the screen too."""
-    text = objectives.as_markdown()
+    text = table1.as_markdown()
     emit(text)
-    return _texts(to, "table1", {".md": text, ".csv": objectives.as_csv()})
+    return _texts(to, "table1", {".md": text, ".csv": table1.as_csv()})
 
 
 def cost_table(
-    artefact: Artefact, place: Place, profile: str, to: Path, records: Path | None
+    artefact: Artefact, place: DataLocation, profile: str, to: Path, records: Path | None
 ) -> list[Path]:
     """The cost of stage 1: measured now, or from the record of an earlier measurement."""
     if records is not None:

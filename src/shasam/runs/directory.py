@@ -1,11 +1,10 @@
-"""A run directory: named by its specification, locked while it is written, DONE at the end.
-
-Reading needs no torch: pages and tables are made from these files alone.
-"""
+"""Read and write a run directory: named by its specification, locked while it is written."""
 
 from __future__ import annotations
 
+import io
 import json
+import math
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -20,10 +19,124 @@ from filelock import lock_descriptor
 
 from shasam.documents import read_json, read_yaml
 from shasam.errors import BusyError, CheckpointError, DataError, FileError, InputError
-from shasam.files import open_in_place, open_regular, write_atomic
-from shasam.parquet import read_parquet
-from shasam.runs.log import read_log
+from shasam.files import append, open_in_place, open_regular, read_bytes, write_atomic
 from shasam.spec import ModelSpec, RunSpec, stored_spec
+from shasam.tables import read_parquet
+from shasam.types import Predictions
+
+# -------------------------------------------------------------------------------------------------
+# `log.jsonl`: one JSON object a line, appended as things happen.
+# -------------------------------------------------------------------------------------------------
+
+# lines that stay when the log is cut back to a checkpoint: they did happen
+_LASTING = ("test_opened", "resume", "start")
+
+
+class RunLog:
+    """The log of a run; without a path it keeps the lines in memory only."""
+
+    def __init__(self, path: Path | None) -> None:
+        self.path = path
+        self.lines: list[dict[str, Any]] = []
+
+    def write(self, event: str, **fields: Any) -> None:
+        """Append one line; None is left out, NaN and infinity become null."""
+        line = {"event": event, **{k: _plain(v) for k, v in fields.items() if v is not None}}
+        self.lines.append(line)
+        if self.path is None:
+            return
+        try:
+            append(self.path, (json.dumps(line) + "\n").encode())
+        except FileError as error:
+            raise CheckpointError(f"the log could not be written: {error}") from error
+
+    def size(self) -> int:
+        """Bytes so far: what a checkpoint remembers."""
+        return self.path.stat().st_size if self.path and self.path.exists() else 0
+
+    def cut(self, size: int) -> None:
+        """Back to ``size`` bytes, as it was at the checkpoint; a torn last line goes too."""
+        if self.path is None or not self.path.exists():
+            return
+        content = read_bytes(self.path)
+        kept = content[:size]
+        for line in content[size:].split(b"\n"):
+            try:
+                if json.loads(line)["event"] in _LASTING:
+                    kept += line + b"\n"
+            except (ValueError, TypeError, KeyError, RecursionError):
+                continue
+        write_atomic(self.path, kept)
+
+
+def read_log(path: Path, *, within: Path | None = None) -> list[dict[str, Any]]:
+    """All whole lines of a log: JSON objects with an event."""
+    lines = []
+    for text in read_bytes(path, within=within).decode(errors="replace").splitlines():
+        try:
+            line = json.loads(text)
+        except (ValueError, RecursionError):
+            continue  # a line cut short by a crash
+        if isinstance(line, dict) and isinstance(line.get("event"), str):
+            lines.append(line)
+    return lines
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, float):
+        return float(f"{value:.6g}") if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {k: _plain(v) for k, v in value.items()}
+    return value
+
+
+# -------------------------------------------------------------------------------------------------
+# Predictions as Parquet: id, target, prediction, sensitive, score_0 ... score_{C-1}.
+# -------------------------------------------------------------------------------------------------
+
+
+def predictions_table(predictions: Predictions, metadata: Mapping[str, str]) -> pa.Table:
+    """The table; ``metadata`` is that of the manifest: its hash, names and protocol."""
+    columns = {
+        "id": pa.array(predictions.ids, pa.string()),
+        "target": pa.array(predictions.target, pa.int64()),
+        "prediction": pa.array(predictions.prediction, pa.int64()),
+        "sensitive": pa.array(predictions.sensitive, pa.int64()),
+    }
+    for c in range(predictions.scores.shape[1]):
+        columns[f"score_{c}"] = pa.array(predictions.scores[:, c], pa.float32())
+    return pa.table(columns).replace_schema_metadata(dict(metadata))
+
+
+def table_bytes(table: pa.Table) -> bytes:
+    """Parquet in memory, to be written atomically."""
+    buffer = io.BytesIO()
+    pq.write_table(table, buffer)
+    return buffer.getvalue()
+
+
+def read_predictions(path: str | Path) -> Predictions:
+    """Predictions from a file of a run."""
+    try:
+        table = read_parquet(path)
+        scores = [n for n in table.column_names if n.startswith("score_")]
+        scores.sort(key=lambda name: int(name.removeprefix("score_")))
+        return Predictions(
+            ids=table.column("id").to_numpy(zero_copy_only=False),
+            target=table.column("target").to_numpy(),
+            prediction=table.column("prediction").to_numpy(),
+            sensitive=table.column("sensitive").to_numpy(),
+            scores=np.stack([table.column(n).to_numpy() for n in scores], axis=1),
+        )
+    except (FileError, KeyError, ValueError, pa.ArrowException) as error:
+        raise InputError(f"{path} does not hold predictions: {error}") from error
+
+
+# -------------------------------------------------------------------------------------------------
+# A run directory: named by its specification, locked while it is written, DONE at the end.
+#
+# Reading needs no torch: pages and tables are made from these files alone.
+# -------------------------------------------------------------------------------------------------
 
 PREDICTIONS = "predictions.parquet"
 

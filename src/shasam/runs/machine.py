@@ -1,18 +1,106 @@
-"""What a result was computed with: processor, instruction set, threads, commit, decoder."""
+"""Say what a result was computed with, and hold processors to the same arithmetic and threads."""
 
 from __future__ import annotations
 
+import math
 import os
 import platform
 import subprocess
+import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import shasam
-from shasam.runs.reproducible import INSTRUCTIONS, THREADS, is_reproducible
+from shasam.errors import SpecError
+from shasam.runs.directory import RunDirectory, read_log
+
+# -------------------------------------------------------------------------------------------------
+# Settings under which every x86-64 processor since 2013 computes the same bits.
+#
+# Libraries choose kernels by the processor, and kernels round sums differently. `REPRODUCIBLE`
+# holds all of them to AVX2 (numba to its generic processor) and to one thread. The variables are
+# read when torch and numpy are loaded, so a process that lacks them is started again with them.
+# -------------------------------------------------------------------------------------------------
+
+# what changes the bits of a result, by the library that reads it
+INSTRUCTIONS: Mapping[str, str] = MappingProxyType(
+    {
+        "ONEDNN_MAX_CPU_ISA": "AVX2",
+        "ATEN_CPU_CAPABILITY": "avx2",
+        "MKL_ENABLE_INSTRUCTIONS": "AVX2",
+        "OPENBLAS_CORETYPE": "Haswell",
+        "NUMBA_CPU_NAME": "generic",
+        # the names of numpy 2.4 and later, then those of earlier versions; each ignores the others
+        "NPY_DISABLE_CPU_FEATURES": "X86_V4 AVX512_ICL AVX512_SPR AVX512F AVX512CD AVX512_SKX "
+        "AVX512_CLX AVX512_CNL",
+    }
+)
+THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
+REPRODUCIBLE: Mapping[str, str] = MappingProxyType({**INSTRUCTIONS, **dict.fromkeys(THREADS, "1")})
+
+
+def is_reproducible(environment: Mapping[str, str] = os.environ) -> bool:
+    """True where all variables of ``REPRODUCIBLE`` are set."""
+    return all(environment.get(name) == value for name, value in REPRODUCIBLE.items())
+
+
+def threads_of_runs(jobs: int, threads: int | None, reproducible: bool) -> int:
+    """Threads of each of the runs that share this machine."""
+    if reproducible and threads not in (None, 1):
+        raise SpecError("--reproducible computes with one thread; leave --threads out")
+    if reproducible:
+        return 1
+
+    return threads or max(1, usable_cores() // jobs)
+
+
+def variables_of_runs(jobs: int, threads: int | None, reproducible: bool) -> dict[str, str]:
+    """What the environment of runs that share this machine adds to that of the sweep."""
+    count = str(threads_of_runs(jobs, threads, reproducible))
+    return {**(REPRODUCIBLE if reproducible else {}), "OMP_NUM_THREADS": count}
+
+
+def how_runs_compute(jobs: int, threads: int | None, reproducible: bool) -> str:
+    """A line for where a sweep begins: threads follow from ``--jobs``, and change decisions."""
+    if reproducible:
+        return "each run computes with AVX2 and 1 thread"
+    count = threads_of_runs(jobs, threads, reproducible)
+    return (
+        f"each run computes with {count} thread{'' if count == 1 else 's'}; another number "
+        "(--threads, --jobs) can change decisions, see --reproducible"
+    )
+
+
+def restart_with(variables: Mapping[str, str]) -> None:
+    """Start this command again with the variables set; returns at once where they are.
+
+    The new process takes the place of this one: same arguments, files and working directory.
+    """
+    if all(os.environ.get(name) == value for name, value in variables.items()):
+        return
+    if "torch" in sys.modules:
+        wanted = " ".join(f"{name}={value!r}" for name, value in variables.items())
+        raise SpecError(
+            "the instruction set must be chosen before torch is loaded; use the command line, or "
+            f"start Python with {wanted}"
+        )
+    command = [sys.executable, *sys.orig_argv[1:]]
+    environment = {**os.environ, **variables}
+    sys.stdout.flush()
+    sys.stderr.flush()
+    if os.name == "nt":  # there exec returns to the shell before the new process has ended
+        sys.exit(subprocess.run(command, env=environment, check=False).returncode)  # noqa: S603
+    os.execve(sys.executable, command, environment)  # noqa: S606 - our own command line again
+
+
+# -------------------------------------------------------------------------------------------------
+# What a result was computed with: processor, instruction set, threads, commit, decoder.
+# -------------------------------------------------------------------------------------------------
 
 # keys of `machine()` that change bits, with the words for them
 SETTINGS = {
@@ -108,3 +196,98 @@ def _git(root: Path, *words: str) -> str:
         timeout=20,
     )
     return done.stdout.strip()
+
+
+# -------------------------------------------------------------------------------------------------
+# The default number of threads of a run: as many as there are free cores.
+#
+# With more threads than free cores, threads wait for each other at the end of every small piece of
+# work and a run crawls. The number changes the last bits of a result, so a run is finished with
+# the number it was begun with.
+# -------------------------------------------------------------------------------------------------
+
+_VARIABLE = "OMP_NUM_THREADS"
+_QUOTAS = (  # of control groups, version 2 and 1: microseconds of CPU time in each period
+    ("/sys/fs/cgroup/cpu.max",),
+    ("/sys/fs/cgroup/cpu/cpu.cfs_quota_us", "/sys/fs/cgroup/cpu/cpu.cfs_period_us"),
+)
+
+
+@dataclass(frozen=True)
+class Threads:
+    """A number of threads, and a line about it where it is not what one would expect."""
+
+    count: int
+    line: str = ""
+
+
+def usable_cores() -> int:
+    """Cores that this process may use: those of the machine, less its affinity and quota."""
+    if hasattr(os, "sched_getaffinity"):
+        cores = len(os.sched_getaffinity(0))
+    else:
+        cores = os.cpu_count() or 1
+    return max(1, math.ceil(min(cores, _quota())))
+
+
+def free_cores() -> int:
+    """Usable cores that others leave free, by the load of the last minute; at least one."""
+    return max(1, usable_cores() - round(_load()))
+
+
+def threads_of(run: RunDirectory, asked: int | None, *, resume: bool) -> Threads:
+    """Threads of a run: those asked for, those it was begun with, a variable's, or free cores."""
+    if asked is not None and asked < 1:
+        raise SpecError(f"--threads must be at least 1; got {asked}")
+    if is_reproducible():
+        if asked not in (None, 1):
+            raise SpecError("--reproducible computes with one thread; leave --threads out")
+        return Threads(1)
+    begun = _begun_with(run.file("log.jsonl")) if resume and run.has_checkpoint else None
+    if asked is not None:
+        line = ""
+        if begun not in (None, asked):
+            line = f"the run was begun with {begun} threads; {asked} can change its last bits"
+        return Threads(asked, line)
+    if begun is not None:
+        return Threads(begun, f"threads: {begun}, as the run was begun")
+    if os.environ.get(_VARIABLE, "").isdigit():
+        return Threads(max(1, int(os.environ[_VARIABLE])))
+    free, usable = free_cores(), usable_cores()
+    if free == usable:
+        return Threads(free)
+    return Threads(
+        free,
+        f"threads: {free} of {usable} cores, because the load of the last minute is "
+        f"{_load():.1f}; --threads {usable} would use all of them, and can change decisions",
+    )
+
+
+def _load() -> float:
+    try:
+        return os.getloadavg()[0]
+    except (OSError, AttributeError):  # Windows has none
+        return 0.0
+
+
+def _quota() -> float:
+    """Cores' worth of time that a container may use; infinite where nothing limits it."""
+    for files in _QUOTAS:
+        try:
+            words = " ".join(Path(file).read_text() for file in files).split()
+            quota, period = float(words[0]), float(words[1])
+        except (OSError, ValueError, IndexError):  # no such file, or "max"
+            continue
+        if quota > 0 and period > 0:
+            return quota / period
+    return math.inf
+
+
+def _begun_with(log: Path) -> int | None:
+    """The number in the log's line ``start``."""
+    if not log.is_file():
+        return None
+    for line in read_log(log):
+        if line["event"] == "start" and isinstance(line.get("threads"), int):
+            return max(1, int(line["threads"]))
+    return None

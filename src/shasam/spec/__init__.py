@@ -5,13 +5,11 @@ of ``shasam.train``. Importing them does not import torch; ``resolve`` looks up 
 encoder, whose options it checks.
 """
 
-from shasam.spec.data import DataSpec
-from shasam.spec.layers import merge, nest, parse_set
-from shasam.spec.model import ModelSpec
-from shasam.spec.profiles import PROFILES
+from __future__ import annotations
+
+from shasam.spec.fields import DataSpec, ModelSpec, StageSpec, TrainSpec, ViewsSpec
+from shasam.spec.layers import PROFILES, merge, nest, parse_set
 from shasam.spec.run import RunSpec, resolve, stored_spec
-from shasam.spec.train import StageSpec, TrainSpec
-from shasam.spec.views import ViewsSpec
 
 __all__ = [
     "PROFILES",

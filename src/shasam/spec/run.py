@@ -8,20 +8,48 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from shasam.errors import SpecError
 from shasam.registry import did_you_mean, entries, lookup, names
-from shasam.spec.data import DataSpec, with_source
-from shasam.spec.hardware import chosen_precision
-from shasam.spec.layers import full_keys, lay, merge
-from shasam.spec.model import ModelSpec
-from shasam.spec.profiles import PROFILES
-from shasam.spec.train import StageSpec, TrainSpec
+from shasam.spec.fields import DataSpec, ModelSpec, StageSpec, TrainSpec, with_source
+from shasam.spec.layers import PROFILES, full_keys, lay, merge
+
+# -------------------------------------------------------------------------------------------------
+# What `train.precision: auto` means on this machine.
+# -------------------------------------------------------------------------------------------------
+
+_FLAGS = {"avx512_bf16", "amx_bf16"}  # instructions that multiply bfloat16, as Linux names them
+_PROCESSOR = "/proc/cpuinfo"
+# oneDNN reads uninitialised memory in bfloat16 convolutions on 1x1 maps, which smaller images have
+SMALLEST = 32
+
+
+def chosen_precision(inputs: str, size: int) -> Literal["32-true", "bf16-mixed"]:
+    """bfloat16 for networks on images, where the processor has instructions for it."""
+    if inputs == "images" and size >= SMALLEST and _FLAGS & usable_flags():
+        return "bf16-mixed"
+    return "32-true"
+
+
+def usable_flags() -> set[str]:
+    """Instruction sets of the processor; none where oneDNN is held to older ones, or unknown."""
+    held = os.environ.get("ONEDNN_MAX_CPU_ISA", "DEFAULT").upper()
+    if held not in ("DEFAULT", "ALL") and not any(word in held for word in ("BF16", "AMX")):
+        return set()
+    try:
+        with open(_PROCESSOR, encoding="utf-8", errors="replace") as file:
+            for line in file:
+                if line.startswith("flags"):
+                    return set(line.partition(":")[2].split())
+    except OSError:  # not Linux
+        pass
+    return set()
 
 
 class RunSpec(BaseModel):

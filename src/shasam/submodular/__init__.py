@@ -3,30 +3,27 @@
 Usable alone: torch (any device, with gradients), numpy accepted, numba for the CPU.
 """
 
+from __future__ import annotations
+
 from shasam.extras import need
 
 need("torch", __name__)
 
-from shasam.submodular.certificate import Certificate, certify
-from shasam.submodular.facility_location import FacilityLocation
-from shasam.submodular.facility_location_measures import FL1MI, FLCG, FLCMI, FLQMI
-from shasam.submodular.feature_based import FeatureBased
+from shasam.submodular.bounds import Certificate, SampledValue, certify, estimate, maximize_sampled
+from shasam.submodular.concave import FeatureBased, SaturatedCoverage
+from shasam.submodular.facility_location import FL1MI, FLCG, FLCMI, FLQMI, FacilityLocation
 from shasam.submodular.graph_cut import GCCG, GCMI, GraphCut
+from shasam.submodular.greedy import maximize
 from shasam.submodular.information import (
     conditional_gain,
     conditional_mutual_information,
     mutual_information,
 )
-from shasam.submodular.logdet import LogDet
-from shasam.submodular.logdet_measures import LogDetCG, LogDetCMI, LogDetMI
-from shasam.submodular.maximize import maximize
+from shasam.submodular.logdet import LogDet, LogDetCG, LogDetCMI, LogDetMI
 from shasam.submodular.mixture import Mixture
-from shasam.submodular.neighbours import Neighbours
-from shasam.submodular.sampled import Estimate, estimate, maximize_sampled
-from shasam.submodular.saturated_coverage import SaturatedCoverage
 from shasam.submodular.set_function import SetFunction
 from shasam.submodular.sieve import Sieve, select_from_stream
-from shasam.submodular.sparse import SparseFacilityLocation
+from shasam.submodular.sparse import Neighbours, SparseFacilityLocation
 from shasam.types import Selection
 
 __all__ = [
@@ -37,7 +34,6 @@ __all__ = [
     "GCCG",
     "GCMI",
     "Certificate",
-    "Estimate",
     "FacilityLocation",
     "FeatureBased",
     "GraphCut",
@@ -47,6 +43,7 @@ __all__ = [
     "LogDetMI",
     "Mixture",
     "Neighbours",
+    "SampledValue",
     "SaturatedCoverage",
     "Selection",
     "SetFunction",

@@ -7,9 +7,8 @@ from typing import Any
 from torch import Tensor
 
 from shasam.errors import InputError
-from shasam.submodular.given import check_strength
+from shasam.submodular.kernels import Features, Gram, Similarities, check_strength
 from shasam.submodular.set_function import SetFunction, SimilarityFunction
-from shasam.submodular.similarities import Features, Gram, Similarities
 
 
 class Cut(SimilarityFunction):

@@ -14,12 +14,10 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from shasam.submodular.facility_location import FacilityLocation
-from shasam.submodular.facility_location_measures import FL1MI, FLCG, FLCMI
-from shasam.submodular.given import check_disjoint, check_given, check_strength, outside
+from shasam.submodular.facility_location import FL1MI, FLCG, FLCMI, FacilityLocation
 from shasam.submodular.graph_cut import GCCG, GCMI, Cut, GraphCut
-from shasam.submodular.logdet import LogDet
-from shasam.submodular.logdet_measures import LogDetCG, LogDetCMI, LogDetMI
+from shasam.submodular.kernels import check_disjoint, check_given, check_strength, outside
+from shasam.submodular.logdet import LogDet, LogDetCG, LogDetCMI, LogDetMI
 from shasam.submodular.set_function import SetFunction
 
 Form = Literal["auto", "definition"]

@@ -1,12 +1,9 @@
-"""Similarity kernels: cosine, (1 + cos)/2 and rbf, with the memory they need known beforehand.
-
-``cosine`` and ``shifted_cosine`` are inner products of *mapped* features, so code that needs no
-n×n matrix can work on the features alone: (1 + z·y)/2 = [z, 1]/√2 · [y, 1]/√2.
-"""
+"""Compute similarity kernels, whole or by rows as they are needed, within the free memory."""
 
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -16,10 +13,55 @@ from torch import Tensor
 from shasam.errors import InputError, MemoryLimitError
 from shasam.memory import available_memory
 from shasam.registry import did_you_mean
-from shasam.submodular import matrix_loops, threads
+from shasam.submodular import loops
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
+
+
+# -------------------------------------------------------------------------------------------------
+# Checks of query and private sets, and of their strengths η and ν.
+# -------------------------------------------------------------------------------------------------
+
+
+def outside(n: int, *given: Tensor) -> Tensor:
+    """What may be picked: all of 0..n-1 but the given sets."""
+    free_N = torch.ones(n, dtype=torch.bool, device=given[0].device)
+    for index in given:
+        free_N[index] = False
+    return free_N.nonzero().flatten()
+
+
+def check_given(index: Tensor, name: str) -> Tensor:
+    """A query or private set must not be empty."""
+    if len(index) == 0:
+        raise InputError(f"the {name} set is empty; without it use the plain function")
+    return index
+
+
+def check_disjoint(query: Tensor, private: Tensor) -> None:
+    """A query and a private set must not share elements."""
+    shared = np.intersect1d(query.cpu().numpy(), private.cpu().numpy())
+    if len(shared):
+        raise InputError(
+            f"query and private set overlap in {len(shared)} elements (the first is {shared[0]}); "
+            "an element cannot be both wanted and unwanted"
+        )
+
+
+def check_strength(eta: float, nu: float) -> None:
+    """η and ν multiply similarities: finite, not negative."""
+    for name, value in (("eta", eta), ("nu", nu)):
+        if not 0 <= value < float("inf"):
+            raise InputError(f"{name} must be a number that is not negative; got {value}")
+
+
+# -------------------------------------------------------------------------------------------------
+# Similarity kernels: cosine, (1 + cos)/2 and rbf, with the memory they need known beforehand.
+#
+# `cosine` and `shifted_cosine` are inner products of *mapped* features, so code that needs no
+# n×n matrix can work on the features alone: (1 + z·y)/2 = [z, 1]/√2 · [y, 1]/√2.
+# -------------------------------------------------------------------------------------------------
 
 Similarity = Literal["cosine", "shifted_cosine", "rbf"]
 SIMILARITIES = ("cosine", "shifted_cosine", "rbf")
@@ -186,13 +228,13 @@ def _cross_cosines(x_ND: Tensor, y_MD: Tensor, shifted: bool) -> Tensor | None:
         return None
     if torch.is_grad_enabled() and (x_ND.requires_grad or y_MD.requires_grad):
         return None
-    norm_N = matrix_loops.row_norms(x_ND.detach().numpy())
+    norm_N = loops.row_norms(x_ND.detach().numpy())
     least, most = norm_N.min(), norm_N.max()
     safe = torch.finfo(x_ND.dtype).tiny ** 0.25
     if not safe < least <= most < 1 / safe:
         return None
     cross_NM = x_ND.detach() @ unit_rows(y_MD.detach()).T
-    matrix_loops.scale_rows(cross_NM.numpy(), norm_N, shifted)
+    loops.scale_rows(cross_NM.numpy(), norm_N, shifted)
     return cross_NM
 
 
@@ -212,7 +254,7 @@ def kernel_matrix(z_ND: Tensor, similarity: Similarity, gamma: float | None = No
     kernel_NN = torch.from_numpy(view)
     # One thread mirrors a tile that is still in its cache; several wait for each other less often
     # if they share a longer one.
-    parts = threads.count(n * n)
+    parts = loops.count(n * n)
     width = _TILE if parts == 1 else n
     for top in range(0, n, _TILE):
         bottom = min(top + _TILE, n)
@@ -222,8 +264,8 @@ def kernel_matrix(z_ND: Tensor, similarity: Similarity, gamma: float | None = No
             right = min(left + width, n)
             torch.mm(rows, mapped[left:right].T, out=kernel_NN[top:bottom, left:right])
             edges = [left + (right - left) * p // parts for p in range(parts + 1)]
-            threads.run(
-                matrix_loops.mirror_block,
+            loops.run(
+                loops.mirror_block,
                 [(view, top, bottom, edges[p], edges[p + 1]) for p in range(parts)],
             )
     return kernel_NN
@@ -243,7 +285,7 @@ def check_kernel(kernel: ArrayLike | Tensor) -> Tensor:
     check_finite(kernel_NN, "kernel")
     plain = kernel_NN.detach()
     if plain.device.type == "cpu":
-        gap, row, column = matrix_loops.largest_asymmetry(np.ascontiguousarray(plain.numpy()))
+        gap, row, column = loops.largest_asymmetry(np.ascontiguousarray(plain.numpy()))
     else:
         gaps_NN = (plain - plain.T).abs()
         flat = int(gaps_NN.argmax())
@@ -291,3 +333,352 @@ def check_similarity(similarity: str) -> None:
         raise InputError(
             f"there is no similarity {similarity!r}{did_you_mean(similarity, SIMILARITIES)}"
         )
+
+
+# -------------------------------------------------------------------------------------------------
+# Similarities between the elements of a set function, over a kernel or over features.
+#
+# A set function asks for a few blocks of similarities only, and does not care where they come
+# from: `Gram` reads them from a kernel (or as inner products of mapped features) and names every
+# set by indices; `Features` computes them from embeddings and names a query, private or
+# represented set by its features.
+# -------------------------------------------------------------------------------------------------
+
+_FEATURE_TILE = 256  # rows looked at together where an n×n matrix is to be avoided
+
+
+class Similarities:
+    """The blocks of a kernel over n elements that set functions are made of."""
+
+    n: int
+    nonnegative: bool | None  # None: not checked yet
+
+    @staticmethod
+    def of(kernel: Any) -> Similarities:
+        """A kernel (N, N), checked, or similarities as they are."""
+        if isinstance(kernel, Similarities):
+            return kernel
+        return Gram(check_kernel(kernel))
+
+    def members(self, given: Any, name: str) -> Tensor:
+        """A query or private set, checked: its indices, or its features."""
+        raise NotImplementedError
+
+    def sets(self, query: Any, private: Any) -> tuple[Tensor | None, Tensor | None]:
+        """Query and private set, checked; None is no such set."""
+        q = None if query is None else self.members(query, "query")
+        p = None if private is None else self.members(private, "private")
+        return q, p
+
+    def candidates(self, *sets: Tensor | None) -> Tensor | None:
+        """The elements outside of the sets; None is all of them."""
+        raise NotImplementedError
+
+    def rows(self, represented: Any = None) -> Tensor:
+        """(N, R): every element against the represented rows, by default all elements."""
+        raise NotImplementedError
+
+    def nearest(self, members: Tensor, represented: Any = None) -> Tensor:
+        """(R,): the largest similarity of each represented row to a member."""
+        raise NotImplementedError
+
+    def cross(self, members: Tensor) -> Tensor:
+        """(N, M): every element against the members of a set."""
+        raise NotImplementedError
+
+    def gram(self, *sets: Tensor | None) -> tuple[Gram, list[Tensor]]:
+        """One ground set of all elements and sets, and the indices of each set in it."""
+        raise NotImplementedError
+
+
+class Gram(Similarities):
+    """A kernel K (N, N), or mapped features X (N, D) with K = XX'; sets are indices.
+
+    Facility location also makes one of a kernel (N, R) whose represented columns are chosen.
+    """
+
+    def __init__(
+        self,
+        kernel_NN: Tensor | None = None,
+        mapped_ND: Tensor | None = None,
+        *,
+        nonnegative: bool | None = None,
+        unit_norm: bool = False,
+    ) -> None:
+        base = kernel_NN if kernel_NN is not None else mapped_ND
+        assert base is not None
+        self.kernel_NN, self.mapped_ND, self.base = kernel_NN, mapped_ND, base
+        self.n, self.device, self.dtype = len(base), base.device, base.dtype
+        self.nonnegative = nonnegative
+        self.unit_norm = unit_norm  # are all mapped rows known to be unit vectors (or zero)?
+
+    def index(self, selected: Any) -> Tensor:
+        return check_index(selected, self.n, self.device)
+
+    def members(self, given: Any, name: str) -> Tensor:
+        return check_given(self.index(given), name)
+
+    def sets(self, query: Any, private: Any) -> tuple[Tensor | None, Tensor | None]:
+        q, p = super().sets(query, private)
+        if q is not None and p is not None:
+            check_disjoint(q, p)
+        return q, p
+
+    def candidates(self, *sets: Tensor | None) -> Tensor | None:
+        return outside(self.n, *(index for index in sets if index is not None))
+
+    def represented_index(self, represented: Any) -> Tensor | None:
+        """Checked indices of the represented rows, of which there must be some; None is all."""
+        if represented is None:
+            return None
+        index = self.index(represented)
+        if len(index) == 0:
+            raise InputError("the represented set is empty; leave it out to represent all rows")
+        return index
+
+    def rows(self, represented: Any = None) -> Tensor:
+        kernel_NN = self.square()
+        index = self.represented_index(represented)
+        return kernel_NN if index is None else kernel_NN[:, index]
+
+    def nearest(self, members: Tensor, represented: Any = None) -> Tensor:
+        index = self.represented_index(represented)
+        rows = self.cross(members).T if self.kernel_NN is None else self.kernel_NN[members]
+        return (rows if index is None else rows[:, index]).amax(dim=0)
+
+    def cross(self, members: Tensor) -> Tensor:
+        return self.block(None, members)
+
+    def gram(self, *sets: Tensor | None) -> tuple[Gram, list[Tensor]]:
+        empty = torch.empty(0, dtype=torch.int64, device=self.device)
+        return self, [empty if index is None else index for index in sets]
+
+    def block(self, rows: Tensor | None, columns: Tensor) -> Tensor:
+        """K between two index sets; None is everything."""
+        if self.kernel_NN is not None:
+            return (self.kernel_NN if rows is None else self.kernel_NN[rows])[:, columns]
+        assert self.mapped_ND is not None
+        left = self.mapped_ND if rows is None else self.mapped_ND[rows]
+        return left @ self.mapped_ND[columns].T
+
+    def square(self) -> Tensor:
+        """The whole kernel (N, N)."""
+        if self.kernel_NN is not None:
+            return self.kernel_NN
+        assert self.mapped_ND is not None
+        check_memory(self.n, self.n, self.mapped_ND)
+        return self.mapped_ND @ self.mapped_ND.T
+
+    def column(self, v: int) -> Tensor:
+        """(N,): K_·v."""
+        if self.kernel_NN is not None:
+            return self.kernel_NN[:, v]
+        assert self.mapped_ND is not None
+        return self.mapped_ND @ self.mapped_ND[v]
+
+    def sums(self, represented: Tensor | None) -> Tensor:
+        """(N,): Σ_{i∈R} K_ia; over features x_a · Σ_i x_i, without a kernel."""
+        if self.kernel_NN is not None:
+            chosen = self.kernel_NN if represented is None else self.kernel_NN[:, represented]
+            return chosen.sum(dim=1)
+        assert self.mapped_ND is not None
+        chosen = self.mapped_ND if represented is None else self.mapped_ND[represented]
+        return self.mapped_ND @ chosen.sum(dim=0)
+
+    def diagonal(self, dtype: torch.dtype | None = None) -> Tensor:
+        """(N,): K_aa without gradient; unit vectors have exactly 1 in a wider type."""
+        if self.kernel_NN is not None:
+            return self.kernel_NN.detach().diagonal().to(dtype or self.dtype)
+        assert self.mapped_ND is not None
+        own_N = self.mapped_ND.detach().to(dtype or self.dtype).square().sum(dim=1)
+        return own_N.round() if self.unit_norm and dtype is not None else own_N
+
+    def is_nonnegative(self) -> bool:
+        """min K ≥ 0 up to rounding, looked at once, tile by tile over features."""
+        if self.nonnegative is None:
+            if self.kernel_NN is not None:
+                least = float(self.kernel_NN.detach().amin())
+            else:
+                assert self.mapped_ND is not None
+                z_ND = self.mapped_ND.detach()
+                least = min(float((tile @ z_ND.T).amin()) for tile in z_ND.split(_FEATURE_TILE))
+            rounding = 1e3 * torch.finfo(self.dtype).eps * float(self.diagonal().abs().amax())
+            self.nonnegative = least >= -rounding
+        return self.nonnegative
+
+    def part(self, index: Tensor) -> Gram:
+        """The same similarities between some elements only."""
+        square = None if self.kernel_NN is None else self.kernel_NN[index][:, index]
+        mapped = None if self.mapped_ND is None else self.mapped_ND[index]
+        return Gram(square, mapped, nonnegative=self.nonnegative, unit_norm=self.unit_norm)
+
+    def magnified(self, query: Tensor, eta: float, private: Tensor, nu: float) -> Gram:
+        """Times η where one side is in the query and the other in neither set; ν for private."""
+        kernel_NN = self.square()
+        kind_N = torch.zeros(self.n, dtype=torch.int64, device=self.device)
+        kind_N[query], kind_N[private] = 1, 2
+        factor = torch.tensor(
+            [[1.0, eta, nu], [eta, 1.0, 1.0], [nu, 1.0, 1.0]],
+            dtype=self.dtype,
+            device=self.device,
+        )
+        return Gram(kernel_NN * factor[kind_N][:, kind_N])
+
+
+class Features(Similarities):
+    """Embeddings z (N, D) and how two of them are compared; sets are features of their own."""
+
+    def __init__(self, z: Any, similarity: Similarity, gamma: float | None = None) -> None:
+        check_similarity(similarity)
+        self.z_ND, self.similarity, self.gamma = as_features(z), similarity, gamma
+        self.n = len(self.z_ND)
+        self.nonnegative = None if similarity == "cosine" else True
+
+    def members(self, given: Any, name: str) -> Tensor:
+        return as_features_like(given, f"{name} features", self.z_ND)
+
+    def candidates(self, *sets: Tensor | None) -> Tensor | None:
+        return None
+
+    def represented(self, represented: Any) -> Tensor:
+        """(R, D): the features of the represented rows, by default all."""
+        if represented is None:
+            return self.z_ND
+        return represented_features(represented, self.z_ND)
+
+    def rows(self, represented: Any = None) -> Tensor:
+        if represented is None:
+            return kernel_matrix(self.z_ND, self.similarity, self.gamma)
+        return self.cross(self.represented(represented))
+
+    def nearest(self, members: Tensor, represented: Any = None) -> Tensor:
+        return self.between(self.represented(represented), members).amax(dim=1)
+
+    def cross(self, members: Tensor) -> Tensor:
+        return self.between(self.z_ND, members)
+
+    def between(self, x_ND: Tensor, y_MD: Tensor) -> Tensor:
+        """(N, M): the similarities of two sets of features."""
+        return similarity_matrix(x_ND, y_MD, self.similarity, self.gamma)
+
+    def part(self, index: Tensor) -> Features:
+        """The features of some elements, compared in the same way."""
+        return Features(self.z_ND[index], self.similarity, self.gamma)
+
+    def gram(self, *sets: Tensor | None) -> tuple[Gram, list[Tensor]]:
+        """The features of all sets below each other; only rbf makes a kernel of them."""
+        parts, found, start = [self.z_ND], [], self.n
+        for members in sets:
+            stop = start + (0 if members is None else len(members))
+            found.append(torch.arange(start, stop, device=self.z_ND.device))
+            if members is not None:
+                parts.append(members)
+            start = stop
+        z_ND = self.z_ND if len(parts) == 1 else torch.cat(parts)
+        mapped_ND = mapped_features(z_ND, self.similarity)
+        if mapped_ND is None:
+            kernel_NN = kernel_matrix(z_ND, self.similarity, self.gamma)
+            return Gram(kernel_NN, nonnegative=True), found
+        return Gram(
+            mapped_ND=mapped_ND.contiguous(),
+            nonnegative=self.nonnegative,
+            unit_norm=self.similarity == "cosine",
+        ), found
+
+
+# -------------------------------------------------------------------------------------------------
+# The similarities of every element to the represented rows, made when they are first needed.
+#
+# Facility location over a million features can be evaluated, split and sampled without the kernel
+# of a million columns; only the compiled walk needs it, and asks for it.
+# -------------------------------------------------------------------------------------------------
+
+_FEW_ROWS = 2**28  # entries of a kernel that is made without asking: 1 GiB of float32
+_ROW_TILE = 2**20  # entries that are computed together where there is no kernel: they stay in cache
+
+
+class Rows:
+    """K (N, R), or the features from which blocks of it are computed."""
+
+    def __init__(self, source: Similarities, represented: Any = None) -> None:
+        self.source, self.n = source, source.n
+        self._z_RD: Tensor | None = None
+        self._kernel_NR: Tensor | None = None
+        self.kept = True  # False: a walk computes similarities anew instead of keeping all
+        if isinstance(source, Features):
+            self.device, self.dtype = source.z_ND.device, source.z_ND.dtype
+            self._z_RD = source.represented(represented)
+            self.represented = represented
+            self.width = len(self._z_RD)
+            if source.z_ND.requires_grad or self._z_RD.requires_grad:
+                self._make()  # now, while gradients are recorded
+        else:
+            self._kernel_NR = source.rows(represented)
+            self.device, self.dtype = self._kernel_NR.device, self._kernel_NR.dtype
+            self.width = self._kernel_NR.shape[1]
+
+    @classmethod
+    def of(cls, kernel_NR: Tensor) -> Rows:
+        """Of a kernel that is there."""
+        return cls(Gram(kernel_NR))
+
+    def _make(self) -> Tensor:
+        assert isinstance(self.source, Features)
+        self._kernel_NR = self.source.rows(self.represented)
+        return self._kernel_NR
+
+    @property
+    def kernel_NR(self) -> Tensor:
+        """The whole kernel; MemoryLimitError where it does not fit."""
+        return self._make() if self._kernel_NR is None else self._kernel_NR
+
+    def is_made(self, wanted: int) -> bool:
+        """Is there a kernel, or is one small enough to be made for this many rows?"""
+        if self._kernel_NR is None and wanted > 1 and self.n * self.width <= _FEW_ROWS:
+            self._make()
+        return self._kernel_NR is not None
+
+    def blocks(self, index: Tensor) -> Iterator[tuple[slice, Tensor]]:
+        """K of some elements in pieces (len(index), width of the piece), with their columns."""
+        if self._kernel_NR is not None:
+            yield slice(0, self.width), self._kernel_NR[index]
+            return
+        assert isinstance(self.source, Features) and self._z_RD is not None
+        z_CD = self.source.z_ND[index]
+        step = max(_ROW_TILE // max(len(index), 1), 1)
+        for start in range(0, self.width, step):
+            piece = slice(start, min(start + step, self.width))
+            z_PD = self._z_RD[piece]
+            if len(z_CD) >= len(z_PD):
+                yield piece, self.source.between(z_CD, z_PD)
+            else:  # the longer side first: it is not copied where the other is short
+                yield piece, self.source.between(z_PD, z_CD).T
+
+    def best(self, index: Tensor) -> Tensor:
+        """(R,): the largest similarity of each represented row to the elements."""
+        return torch.cat([block.amax(dim=0) for _, block in self.blocks(index)])
+
+    def part(self, index: Tensor, represented: Tensor | None) -> tuple[Rows, Tensor | None]:
+        """Some elements, and the columns that were kept for them; None is all columns.
+
+        With ``represented`` those columns are kept. Without, features that have no represented
+        set of their own stand for themselves, so that a part costs only its own square.
+        """
+        if not isinstance(self.source, Features):
+            kernel_NR = self.kernel_NR[index]
+            return Rows.of(
+                kernel_NR if represented is None else kernel_NR[:, represented]
+            ), represented
+        assert self._z_RD is not None
+        whole = len(index) == self.n and bool((index == torch.arange(self.n).to(index)).all())
+        some = self.source if whole else self.source.part(index)  # a million rows are not copied
+        if represented is not None:
+            return Rows(some, self._z_RD[represented]), represented
+        if self.represented is None:
+            return Rows(some), index
+        return Rows(some, self._z_RD), None
+
+
+def sample_rows(n: int, size: int, generator: torch.Generator) -> Tensor:
+    """``size`` of n rows without replacement, in ascending order."""
+    return torch.randperm(n, generator=generator)[:size].sort().values

@@ -1,4 +1,4 @@
-"""The log-determinant: f(A) = log det(K_A + λI), over a kernel or over features alone."""
+"""The measures of the log-determinant in closed form: LogDetMI, LogDetCG, LogDetCMI."""
 
 from __future__ import annotations
 
@@ -7,13 +7,161 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
+from numba import njit
 from torch import Tensor
 
 from shasam.errors import InputError
-from shasam.submodular import logdet_loops
-from shasam.submodular.kernels import Similarity
+from shasam.submodular.kernels import Similarities, Similarity, check_strength
+from shasam.submodular.loops import (
+    BLOCK,
+    TIE,
+    block_top,
+    block_tops,
+    cannot_win,
+    first_of_ties,
+    highest,
+)
 from shasam.submodular.set_function import SetFunction, SimilarityFunction
-from shasam.submodular.similarities import Similarities
+
+# -------------------------------------------------------------------------------------------------
+# Compiled greedy walks of the log-determinant, over features and over a kernel.
+#
+# LogDet keeps d_v, the conditional variance of v given what was picked; its gain is log d_v. Sums
+# run in float64: whatever the order of summation, two devices then agree on every gain that
+# differs by more than TIE; below that the lowest index wins.
+# -------------------------------------------------------------------------------------------------
+
+
+@njit(cache=True, fastmath=True)
+def row_dot(x, i, y, j, width):
+    """x_i·y_j over the first columns, in float64."""
+    total = 0.0
+    for t in range(width):
+        total += x[i, t] * y[j, t]
+    return total
+
+
+@njit(cache=True)
+def project(p_DD, z_ND, x, w_KD, step, root):
+    """w_step = (P - Σ_{t<step} w_t w_t') z_x / root, in float64; an empty P is the identity."""
+    width = z_ND.shape[1]
+    for i in range(width):
+        w_KD[step, i] = z_ND[x, i] if p_DD.shape[0] == 0 else row_dot(p_DD, i, z_ND, x, width)
+    for t in range(step):
+        e = row_dot(z_ND, x, w_KD, t, width)
+        for i in range(width):
+            w_KD[step, i] -= e * w_KD[t, i]
+    for i in range(width):
+        w_KD[step, i] /= root
+
+
+@njit(cache=True)
+def explain(z_ND, v, w_KD, seen, step, d, floor):
+    """d_v after the picks seen..step-1 are known: d -= (z_v·w_t)² each."""
+    for t in range(seen, step):
+        e = row_dot(z_ND, v, w_KD, t, z_ND.shape[1])
+        d = max(d - e * e, floor)
+    return d
+
+
+@njit(cache=True)
+def logdet_greedy_features(z_ND, p_DD, d_C, floor, candidates, k, lazy):
+    """k greedy picks of log det(K + λI), K = Z P Z', from features alone.
+
+    With P the residual metric at the start and w_t = (P - Σ_{s<t} w_s w_s') z_x / √d_x for each
+    pick x, d_v -= (z_v·w_t)². One pass over Z a pick at most, and no n×n nor n×k matrix.
+    """
+    n = candidates.shape[0]
+    w_KD = np.zeros((k, z_ND.shape[1]), np.float64)
+    seen = np.zeros(n, np.int64)  # how many picks d_v already knows of
+    tops = block_tops(d_C)
+    indices, gains = np.empty(k, np.int64), np.empty(k, np.float64)
+    evaluations = n
+    for step in range(k):
+        best = first = highest(d_C, tops)
+        d_C[first] = explain(z_ND, candidates[first], w_KD, seen[first], step, d_C[first], floor)
+        seen[first] = step
+        cut = d_C[best] * (1 - TIE)
+        for b in range(tops.shape[0]):
+            # d of an unseen candidate only falls: a bound below the best cannot win.
+            if step == 0 or (lazy and tops[b] < cut):
+                continue
+            for c in range(b * BLOCK, min((b + 1) * BLOCK, n)):
+                if d_C[c] == -np.inf or (lazy and cannot_win(d_C, c, best, cut)):
+                    continue
+                if seen[c] < step:
+                    evaluations += 1
+                    d_C[c] = explain(z_ND, candidates[c], w_KD, seen[c], step, d_C[c], floor)
+                    seen[c] = step
+                if d_C[c] > d_C[best]:
+                    best = c
+                    cut = d_C[best] * (1 - TIE)
+            tops[b] = block_top(d_C, b)
+        best = first_of_ties(d_C, tops, best)
+        x, d = candidates[best], d_C[best]
+        indices[step], gains[step] = x, np.log(d)
+        d_C[best] = -np.inf
+        tops[best // BLOCK] = block_top(d_C, best // BLOCK)
+        if d > floor and step + 1 < k:  # an exact duplicate without ridge carries nothing
+            project(p_DD, z_ND, x, w_KD, step, np.sqrt(d))
+    return indices, gains, evaluations
+
+
+@njit(cache=True)
+def logdet_greedy_kernel(kernel_NN, c_CK, d_C, floor, candidates, given, k, lazy):
+    """k greedy picks of log det(K + λI) from a kernel (fast greedy MAP, Chen et al. 2018).
+
+    c_v holds the row of the Cholesky factor of v; e = (K_xv - c_x·c_v)/√d_x, d_v -= e². The first
+    ``given`` columns of c_CK belong to elements that were conditioned on.
+    """
+    n = candidates.shape[0]
+    seen = np.zeros(n, np.int64)
+    tops = block_tops(d_C)
+    indices, gains = np.empty(k, np.int64), np.empty(k, np.float64)
+    chosen, roots = np.empty(k, np.int64), np.empty(k, np.float64)
+    evaluations = n
+    for step in range(k):
+        best = first = highest(d_C, tops)
+        cut = -np.inf
+        for turn in range(-1, tops.shape[0]):  # the highest bound first, then block by block
+            b = first // BLOCK if turn < 0 else turn
+            start, stop = b * BLOCK, min((b + 1) * BLOCK, n)
+            if turn < 0:
+                start, stop = first, first + 1
+            elif step == 0 or (lazy and tops[b] < cut):
+                continue
+            for c in range(start, stop):
+                if d_C[c] == -np.inf or (lazy and turn >= 0 and cannot_win(d_C, c, best, cut)):
+                    continue
+                if seen[c] < step:
+                    evaluations += 1
+                while seen[c] < step:
+                    t = seen[c]
+                    x_c = chosen[t]
+                    width = given + t
+                    e = kernel_NN[candidates[x_c], candidates[c]]
+                    e -= row_dot(c_CK, x_c, c_CK, c, width)
+                    e = e / roots[t] if roots[t] > 0 else 0.0
+                    c_CK[c, width] = e
+                    d_C[c] = max(d_C[c] - e * e, floor)
+                    seen[c] += 1
+                if d_C[c] > d_C[best] or turn < 0:
+                    best = c
+                    cut = d_C[best] * (1 - TIE)
+            if turn >= 0:
+                tops[b] = block_top(d_C, b)
+        best = first_of_ties(d_C, tops, best)
+        chosen[step] = best
+        roots[step] = np.sqrt(d_C[best]) if d_C[best] > floor else 0.0
+        indices[step], gains[step] = candidates[best], np.log(d_C[best])
+        d_C[best] = -np.inf
+        tops[best // BLOCK] = block_top(d_C, best // BLOCK)
+    return indices, gains, evaluations
+
+
+# -------------------------------------------------------------------------------------------------
+# The log-determinant: f(A) = log det(K_A + λI), over a kernel or over features alone.
+# -------------------------------------------------------------------------------------------------
 
 FLOOR = 1e-12  # of the conditional variance: what is left of an exact duplicate without ridge
 _INDEFINITE = 1e-6  # of the largest variance: what is this far below 0 is not rounding
@@ -203,18 +351,14 @@ class LogDet(SimilarityFunction):
         if state.metric_DD is not None:
             z_ND = np.ascontiguousarray(self.similarities.base.detach().numpy())
             metric_DD = state.metric_DD.numpy()
-            walked = logdet_loops.logdet_greedy_features(
-                z_ND, metric_DD, d_C, FLOOR, picks, k, lazy
-            )
+            walked = logdet_greedy_features(z_ND, metric_DD, d_C, FLOOR, picks, k, lazy)
         else:
             assert state.rows_KN is not None
             given = len(state.rows_KN)
             c_CK = np.zeros((len(picks), given + k), np.float64)
             c_CK[:, :given] = state.rows_KN.T[candidates].numpy()
             kernel = np.ascontiguousarray(self.similarities.base.detach().numpy())
-            walked = logdet_loops.logdet_greedy_kernel(
-                kernel, c_CK, d_C, FLOOR, picks, given, k, lazy
-            )
+            walked = logdet_greedy_kernel(kernel, c_CK, d_C, FLOOR, picks, given, k, lazy)
         at_floor = np.flatnonzero(walked[1] <= np.log(FLOOR))
         if len(at_floor):
             first = int(at_floor[0])
@@ -229,3 +373,154 @@ class LogDet(SimilarityFunction):
         if eta == 1.0 and nu == 1.0:
             return self
         return LogDet(self.similarities.magnified(query, eta, private, nu), self.ridge)
+
+
+State = tuple[LogDetState, LogDetState | None]
+
+
+class _LogDetMeasure(SimilarityFunction):
+    """log det of A given one set, less log det of A given another, by Schur complements."""
+
+    compared_by: ClassVar[Similarity] = "cosine"
+    gain_unit = 1.0
+
+    def __init__(
+        self, kernel: Any, query: Any, private: Any, ridge: float, eta: float, nu: float
+    ) -> None:
+        s = Similarities.of(kernel)
+        check_strength(eta, nu)
+        gram, (q, p) = s.gram(*s.sets(query, private))
+        self.f = f = LogDet(gram, ridge)
+        self.n, self.device, self.dtype = f.n, f.device, f.dtype
+        self.candidates = gram.candidates(q, p)
+        nu_P = torch.full((len(p),), nu, dtype=f.dtype, device=f.device)
+        eta_Q = torch.full((len(q),), eta, dtype=f.dtype, device=f.device)
+        self.plus = f.conditioned(p, nu_P)
+        self.minus: LogDetState | None = None
+        if query is not None:
+            self.minus = f.conditioned(torch.cat([q, p]), torch.cat([eta_Q, nu_P]))
+        # log d given P, less log d given Q and P: a difference of submodular functions.
+        self.submodular = query is None
+        if query is None:
+            self.monotone = nu <= 1.0 and f.ridge >= 1.0
+        else:  # two different factors need not leave a positive semi-definite kernel
+            self.monotone = eta <= 1.0 and (private is None or eta == nu)
+
+    def part(self, index: Tensor, represented: Tensor | None = None) -> SetFunction:
+        both = self.plus if self.minus is None else self.minus
+        gram = self.f.similarities.part(torch.cat([index, both.given]))
+        members = len(both.given) - len(self.plus.given)  # of the query, which comes first
+        query, private = len(index) + members, len(index) + len(both.given)
+        return _LogDetMeasure(
+            gram,
+            None if self.minus is None else range(len(index), query),
+            None if query == private else range(query, private),
+            self.f.ridge,
+            float(both.factor[0]),
+            float(both.factor[-1]),
+        )
+
+    def __call__(self, selected: Any) -> Tensor:
+        index = self.index(selected)
+        value = logdet(self.f.residual(index, self.plus.given, self.plus.factor))
+        if self.minus is None:
+            return value
+        return value - logdet(self.f.residual(index, self.minus.given, self.minus.factor))
+
+    def start(self, given: Any = ()) -> State:
+        state = (self.plus, self.minus)
+        for v in self.index(given).tolist():
+            state = self.add(state, v)
+        return state
+
+    def gains(self, state: State, candidates: Tensor) -> Tensor:
+        for part in state:
+            if part is not None:
+                self._check_strength(part.d_N[candidates])
+        gains_C = self.f.gains(state[0], candidates)
+        return gains_C if state[1] is None else gains_C - self.f.gains(state[1], candidates)
+
+    def add(self, state: State, v: int) -> State:
+        for part in state:
+            if part is not None:
+                self._check_strength(part.d_N[v])
+        minus = None if state[1] is None else self.f.add(state[1], v)
+        return self.f.add(state[0], v), minus
+
+    def greedy(
+        self, k: int, candidates: Tensor, lazy: bool
+    ) -> tuple[np.ndarray, np.ndarray, int] | None:
+        if self.minus is not None or self.device.type != "cpu":
+            return None
+        self._check_strength(self.plus.d_N[candidates])
+        walked = self.f.greedy_from(self.plus, k, candidates, lazy)
+        self._check_strength(torch.from_numpy(np.exp(walked[1])))
+        return walked
+
+    def _check_strength(self, d: Tensor) -> None:
+        """A conditional variance is at least the ridge, unless η or ν has broken the kernel."""
+        if self.f.ridge > FLOOR and d.numel() and float(d.min()) <= FLOOR * (1 + 1e-9):
+            factor = self.plus.factor if self.minus is None else self.minus.factor
+            raise InputError(
+                f"eta and nu ({factor.unique().tolist()}) leave no positive semi-definite kernel "
+                "here; use values up to 1, or a larger ridge"
+            )
+
+
+class LogDetMI(_LogDetMeasure):
+    """I(A; Q) = log det(K_A) - log det(K_A - η² K_AQ K_Q⁻¹ K_QA), each block with its ridge.
+
+    Not submodular in A: lazy greedy would be wrong, ``maximize`` refuses it. ``kernel`` (N, N)
+    with ``query`` as indices; from features z (N, D) and query features (Q, D).
+
+    >>> f = LogDetMI([[1.0, 0.5, 0.0], [0.5, 1.0, 0.5], [0.0, 0.5, 1.0]], query=[0])
+    >>> round(float(f([1])), 4), round(float(f([2])), 4)
+    (0.0645, 0.0)
+    >>> LogDetMI.from_features([[1.0, 0.0], [0.0, 1.0]], [[1.0, 1.0]]).submodular
+    False
+    """
+
+    def __init__(self, kernel: Any, query: Any, ridge: float = 1.0, eta: float = 1.0) -> None:
+        super().__init__(kernel, query, None, ridge, eta, 1.0)
+
+
+class LogDetCG(_LogDetMeasure):
+    """H(A | P) = log det(K_A - ν² K_AP K_P⁻¹ K_PA), each block with its ridge.
+
+    ``kernel`` (N, N) with ``private`` as indices; from features z (N, D) and private features
+    (P, D).
+
+    >>> f = LogDetCG([[1.0, 0.5, 0.0], [0.5, 1.0, 0.5], [0.0, 0.5, 1.0]], private=[0])
+    >>> round(float(f([1])), 4), round(float(f([2])), 4)
+    (0.6286, 0.6931)
+    >>> LogDetCG.from_features([[1.0, 0.0], [0.0, 1.0]], [[1.0, 1.0]]).candidates.tolist()
+    [0, 1]
+    """
+
+    def __init__(self, kernel: Any, private: Any, ridge: float = 1.0, nu: float = 1.0) -> None:
+        super().__init__(kernel, None, private, ridge, 1.0, nu)
+
+
+class LogDetCMI(_LogDetMeasure):
+    """I(A; Q | P) = log det(K_A | P) - log det(K_A | Q ∪ P); equal to the ratio in Table 1.
+
+    ``kernel`` (N, N) with ``query`` and ``private`` as indices; from features z (N, D), query
+    features (Q, D) and private features (P, D).
+
+    >>> f = LogDetCMI([[1.0, 0.5, 0.0], [0.5, 1.0, 0.5], [0.0, 0.5, 1.0]], query=[0], private=[2])
+    >>> round(float(f([1])), 4)
+    0.069
+    >>> LogDetCMI.from_features([[1.0, 0.0], [0.0, 1.0]], [[1.0, 1.0]], [[1.0, -1.0]]).n
+    4
+    """
+
+    def __init__(
+        self,
+        kernel: Any,
+        query: Any,
+        private: Any,
+        ridge: float = 1.0,
+        eta: float = 1.0,
+        nu: float = 1.0,
+    ) -> None:
+        super().__init__(kernel, query, private, ridge, eta, nu)

@@ -13,8 +13,7 @@ import torch
 from torch import Tensor
 
 from shasam.errors import InputError
-from shasam.submodular.kernels import Similarity, check_index
-from shasam.submodular.similarities import Features
+from shasam.submodular.kernels import Features, Similarity, check_index
 
 F = TypeVar("F", bound="SimilarityFunction")
 

@@ -9,12 +9,63 @@ from typing import Any
 
 import numpy as np
 import torch
+from numba import njit
 from torch import Tensor
 
 from shasam.errors import InputError
-from shasam.submodular import kernels, sieve_loops
+from shasam.submodular import kernels
 from shasam.submodular.kernels import Similarity
 from shasam.types import Selection
+
+# -------------------------------------------------------------------------------------------------
+# Compiled step of sieve-streaming: every candidate of a block against every sieve.
+# -------------------------------------------------------------------------------------------------
+
+
+@njit(cache=True, nogil=True, fastmath=True)
+def rise(block_CR, c, best_SR, s):
+    """Σ_r max(K_cr - best_sr, 0) in float64."""
+    total = 0.0
+    for r in range(best_SR.shape[1]):
+        total += max(block_CR[c, r] - best_SR[s, r], 0)
+    return total
+
+
+@njit(cache=True, nogil=True, fastmath=True)
+def row_sums(block_CR):
+    """What each candidate is worth alone, in float64."""
+    sum_C = np.empty(block_CR.shape[0], np.float64)
+    for c in range(block_CR.shape[0]):
+        total = 0.0
+        for r in range(block_CR.shape[1]):
+            total += block_CR[c, r]
+        sum_C[c] = total
+    return sum_C
+
+
+@njit(cache=True, nogil=True)
+def sift(block_CR, alone_C, first, best_SR, threshold_S, size_S, value_S, pick_SK, gain_SK):
+    """Add each candidate to the sieves whose threshold its gain reaches, in the order of arrival.
+
+    ``alone_C``, the gain over nothing, bounds every gain: sieves above it are not looked at.
+    Returns how many gains were computed.
+    """
+    k, looked = pick_SK.shape[1], 0
+    for c in range(block_CR.shape[0]):
+        for s in range(threshold_S.shape[0]):
+            if size_S[s] == k or alone_C[c] < threshold_S[s]:
+                continue
+            gain = rise(block_CR, c, best_SR, s)
+            looked += 1
+            if gain < threshold_S[s]:
+                continue
+            pick_SK[s, size_S[s]], gain_SK[s, size_S[s]] = first + c, gain
+            size_S[s] += 1
+            value_S[s] += gain
+            for r in range(best_SR.shape[1]):
+                best_SR[s, r] = max(best_SR[s, r], block_CR[c, r])
+    return looked
+
 
 _TOGETHER = 1024  # rows that are compared with the represented ones at a time
 # The guarantee needs no threshold below max(LB, Δ)/2k. But where one pick already covers half of
@@ -86,7 +137,7 @@ class Sieve:
         for z_CD in z_BD.split(_TOGETHER):
             block_CR = kernels.similarity_matrix(z_CD, self.z_RD, self.similarity, self.gamma)
             block = np.ascontiguousarray(block_CR.numpy())
-            alone = sieve_loops.row_sums(block)
+            alone = row_sums(block)
             # Before a row raises Δ, the rows in front of it meet the thresholds of the old one.
             rises = np.flatnonzero(alone > np.maximum.accumulate([self._largest, *alone[:-1]]))
             edges = [0, *rises[rises > 0].tolist(), len(block)]
@@ -96,7 +147,7 @@ class Sieve:
     def _sift(self, block: np.ndarray, alone: np.ndarray) -> None:
         self._largest = max(self._largest, float(alone[0]))
         self._renew()
-        self.evaluations += len(block) + sieve_loops.sift(
+        self.evaluations += len(block) + sift(
             block,
             alone,
             self.seen,

@@ -1,33 +1,699 @@
-"""``check_method``: a method does what it says, on small images or vectors, in seconds.
-
-It raises ``ContractError`` for the first promise that is broken. A method marks the weights of
-its loss parts in its ``Config``: ``Field(1.0, json_schema_extra={"weight": "ce"})`` says that the
-field weighs a part of the loss, and that with all fields so marked at 0 the rest is cross-entropy;
-``{"weight": None}`` says only the first.
-"""
+"""``check_method``: check that a method does what it says, on small images or vectors."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Literal
 
 from shasam.extras import need
 
 need("torch", __name__)
 
+import numpy as np
 import torch
-from torch import Tensor
+import torch.nn.functional as F
+from safetensors.torch import load, save
+from torch import Tensor, nn
 
-from shasam.errors import ContractError, DataError
-from shasam.methods.base import Method, MethodConfig
-from shasam.models import Encoder
-from shasam.testing import behaviour, objectives
-from shasam.testing.behaviour import LogitsOracle
-from shasam.testing.lab import Lab, copies, optimizers, yields
-from shasam.testing.mined import PickOracle, check_mined
-from shasam.testing.objectives import Expected, Oracle
-from shasam.training.modes import check_groups
+from shasam.errors import ContractError, DataError, SpecError
+from shasam.methods.base import Method, MethodConfig, Stage
+from shasam.mining import MinedSets, Miner, RandomMiner
+from shasam.mining.miners import Refresh
+from shasam.models import MLP, Encoder, ResNet18, ViT
+from shasam.sampling import BatchPlan, Draw, MinedPlan, TrainingRows
+from shasam.spec.fields import StageSpec
+from shasam.training.stage import check_groups, make_optimizer, set_modes
+from shasam.types import Batch, Losses, Predictions
+
+# -------------------------------------------------------------------------------------------------
+# Test bench for methods: a few small images or vectors in memory, batches, and single steps.
+# -------------------------------------------------------------------------------------------------
+
+SIZE = 32  # pixels
+NUMBERS = 24  # in a vector
+PROGRESS = 0.37  # so that ramps and late starts are under way
+
+
+def small_resnet() -> Encoder:
+    """ResNet-18 of width 8: the shape of the real one, in milliseconds."""
+    return ResNet18("imagenet", 8, 16)
+
+
+def small_vit() -> Encoder:
+    """A ViT of two blocks."""
+    return ViT("tiny", SIZE, 16, depth=2)
+
+
+def small_mlp() -> Encoder:
+    """A perceptron of two hidden layers."""
+    return MLP(NUMBERS, width=16, depth=2)
+
+
+@dataclass
+class Lab:
+    """Builds a method again and again, and feeds it."""
+
+    method: type[Method]
+    config: MethodConfig
+    encoder: Callable[[], Encoder] | None
+    classes: int = 2
+    groups: int = 2
+    inputs: Literal["images", "vectors"] = "images"
+    images: Tensor = field(init=False)
+    t_N: Tensor = field(init=False)
+    s_N: Tensor = field(init=False)
+
+    def __post_init__(self) -> None:
+        # about 64 rows, more where class and group go together, mixed; class and group each shift
+        # the colours of the picture. Mining uses a fifth of the rows at a time: it gets more.
+        mined = any(stage.sampling == "mined" for stage in self.build().stages())
+        cells = [(t, s) for t in range(self.classes) for s in range(self.groups)]
+        base = max(64 // (2 * len(cells)), 4) * (5 if mined else 1)
+        labels = [
+            (t, s) for t, s in cells for _ in range(base * (3 if t % self.groups == s else 1))
+        ]
+        g = torch.Generator().manual_seed(2)
+        mixed = torch.tensor(labels)[torch.randperm(len(labels), generator=g)]
+        self.t_N, self.s_N = mixed[:, 0].contiguous(), mixed[:, 1].contiguous()
+        count = len(labels)
+        g = torch.Generator().manual_seed(1)
+        images = self.inputs == "images"
+        one, flat = ((3, SIZE, SIZE), (3, 1, 1)) if images else ((NUMBERS,), (NUMBERS,))
+        shift_t = torch.randn(self.classes, *one, generator=g)
+        shift_s = torch.randn(self.groups, *flat, generator=g)
+        noise = torch.randn(count, *one, generator=g)
+        self.images = 0.3 * noise + 0.6 * shift_t[self.t_N] + 0.5 * shift_s[self.s_N]
+
+    def build(self, seed: int = 0, changes: Mapping[str, float] | None = None) -> Method:
+        """A fresh method with the weights of a seed, and some settings changed."""
+        config = self.config.model_copy(update=changes) if changes else self.config
+        torch.manual_seed(seed)
+        if self.encoder is not None:
+            return self.method(config, self.encoder(), self.classes, self.groups)
+        if self.inputs == "vectors":
+            return self.method(config, small_mlp(), self.classes, self.groups)
+        try:
+            return self.method(config, small_resnet(), self.classes, self.groups)
+        except SpecError:  # it says that it needs a ViT
+            torch.manual_seed(seed)
+            return self.method(config, small_vit(), self.classes, self.groups)
+
+    def plan(self, method: Method, stage: Stage, size: int) -> BatchPlan:
+        rows = torch.arange(len(self.t_N))
+        if stage.sampling == "mined":  # two anchors, positives and negatives of every pair
+            size = max(size, 6 * self.classes * self.groups)
+        data = TrainingRows(self.t_N, self.s_N, rows, size, seed=5)
+        method.begin_stage(stage, data)
+        return method.batch_plan(stage, data)
+
+    def batches(self, method: Method, stage: Stage, count: int, size: int = 16) -> Iterator[Batch]:
+        """Batches as the trainer would draw them."""
+        plan = self.plan(method, stage, size)
+        plan.total_steps = count
+
+        def embed(rows: Tensor) -> Tensor:
+            found = _features(method, self.images[rows])
+            return found.get("projection", found["encoder"])
+
+        for step in range(count):
+            drawn = plan.draw(step // plan.steps_per_epoch, step, embed)
+            yield self.batch(method, stage, drawn.rows_B, step, triplets=drawn.triplets)
+
+    def batch(
+        self,
+        method: Method,
+        stage: Stage,
+        rows: Tensor,
+        step: int = 0,
+        *,
+        triplets: tuple = (),
+        same: bool = False,
+    ) -> Batch:
+        """The batch of some rows; ``same`` gives all of them one picture."""
+        images = self.images[rows]
+        if same:
+            images = images[:1].expand_as(images)
+        views = torch.cat([images] * stage.views)
+        if not same and stage.views > 1:
+            g = torch.Generator().manual_seed(step)
+            views = views + 0.1 * torch.randn(views.shape, generator=g)
+        features = _features(method, images) if stage.inputs == "features" else {}
+        return Batch(
+            images=torch.empty(0) if features else views.clone(),
+            t_B=self.t_N[rows],
+            s_B=self.s_N[rows],
+            rows_B=rows,
+            views=stage.views,
+            step=step,
+            progress=PROGRESS,
+            triplets=triplets,
+            features=features,
+        )
+
+    def validation(self, method: Method) -> Predictions:
+        """Predictions on all images, with scores that are wrong now and then."""
+        method.eval()
+        with torch.no_grad():
+            logits = next(iter(method.logits(self.images).values())).float()
+        g = torch.Generator().manual_seed(3)
+        noisy = torch.randn(logits.shape, generator=g) + 1.5 * nn.functional.one_hot(
+            self.t_N, self.classes
+        ) * (1 + self.s_N[:, None] % 2)
+        scores = torch.softmax(noisy, dim=1).numpy().astype(np.float32)
+        return Predictions(
+            ids=np.array([f"row-{i}" for i in range(len(self.t_N))]),
+            target=self.t_N.numpy(),
+            prediction=scores.argmax(1),
+            sensitive=self.s_N.numpy(),
+            scores=scores,
+        )
+
+
+def _features(method: Method, images: Tensor) -> dict[str, Tensor]:
+    modes = [(m, m.training) for m in method.modules()]
+    method.eval()
+    with torch.no_grad():
+        found = method.stage_features(images)
+    for module, mode in modes:
+        module.training = mode
+    return found
+
+
+def optimizers(
+    method: Method, stage: Stage, name: str = "sgd", lr: float = 0.01
+) -> dict[str, torch.optim.Optimizer]:
+    """One per group of the stage, with the method's own settings where it has some."""
+    spec = StageSpec.model_validate(
+        {"steps": 1, "optimizer": name, "lr": lr, "momentum": 0.0, "weight_decay": 0.0}
+    )
+    groups, changes = method.parameter_groups(), method.optimizer_overrides()
+    return {
+        g: make_optimizer(groups[g], spec.model_copy(update=changes.get(g, {})))
+        for g in stage.groups
+    }
+
+
+def yields(
+    method: Method, batch: Batch, stage: Stage, seed: int = 11
+) -> Iterator[tuple[str, Losses]]:
+    """The method's steps on a batch; after each, gradients of its own group are in place.
+
+    Like the trainer it computes the gradients of the yielded group alone. The caller steps, or
+    leaves the weights where they are.
+    """
+    set_modes(method, stage)
+    groups = method.parameter_groups()
+    torch.manual_seed(seed + batch.step)
+    for group, losses in method.steps(batch, stage.name):
+        method.zero_grad(set_to_none=True)
+        if losses.total.requires_grad and group in groups:
+            inputs = [p for p in groups[group] if p.requires_grad]
+            if inputs:
+                losses.total.backward(inputs=inputs)
+        yield group, losses
+
+
+def take_steps(
+    method: Method,
+    stage: Stage,
+    batches: Iterator[Batch],
+    optimizers: dict[str, torch.optim.Optimizer],
+) -> None:
+    """Plain training on some batches."""
+    for batch in batches:
+        for group, _ in yields(method, batch, stage):
+            optimizers[group].step()
+
+
+def trained(lab: Lab, changes: Mapping[str, float] | None = None) -> dict[str, Tensor]:
+    """The parameters after three steps of every stage."""
+    method = lab.build(changes=changes)
+    for stage in method.stages():
+        take_steps(method, stage, lab.batches(method, stage, 3), optimizers(method, stage))
+    return copies(dict(method.named_parameters()))
+
+
+def copies(names: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Tensors as they are now, whatever becomes of them."""
+    return {name: p.detach().clone() for name, p in names.items()}
+
+
+# -------------------------------------------------------------------------------------------------
+# The part of `check_method` about odd batches, seeds, predictions, files and memory.
+# -------------------------------------------------------------------------------------------------
+
+LogitsOracle = Callable[[Method, Tensor], Tensor]
+
+
+def finite_at_edges(lab: Lab) -> None:
+    """Empty cells, one group, one class, two images, one picture many times."""
+    t_N, s_N = lab.t_N, lab.s_N
+    rows = torch.arange(len(t_N))
+    edges = {
+        "an empty cell": rows[~((t_N == 0) & (s_N == 0))][:12],
+        "one group": rows[s_N == 0][:12],
+        "one class": rows[t_N == 0][:12],
+        "a batch of 2": rows[:2],
+        "a batch of 2 in one cell": rows[(t_N == 0) & (s_N == 0)][:2],
+    }
+    for stage in lab.build().stages():
+        for word, chosen in edges.items():
+            if stage.sampling == "mined":
+                continue  # such batches are never drawn
+            method = lab.build()
+            _finite(method, lab.batch(method, stage, chosen), stage, word)
+        method = lab.build()
+        drawn = next(lab.batches(method, stage, 1))
+        same = lab.batch(method, stage, drawn.rows_B, triplets=drawn.triplets, same=True)
+        _finite(method, same, stage, "one picture many times")
+
+
+def finite_in_bfloat16(lab: Lab) -> None:
+    """Losses and gradients under autocast."""
+    method = lab.build()
+    for stage in method.stages():
+        for batch in lab.batches(method, stage, 2):
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                _finite(method, batch, stage, "bfloat16")
+
+
+def _finite(method: Method, batch: Batch, stage: object, word: str) -> None:
+    steppers = optimizers(method, stage)  # type: ignore[arg-type]
+    for group, losses in yields(method, batch, stage):  # type: ignore[arg-type]
+        if not bool(torch.isfinite(losses.total)):
+            raise ContractError(f"the loss is {float(losses.total.detach())} with {word}")
+        for name, p in method.named_parameters():
+            if p.grad is not None and not bool(torch.isfinite(p.grad).all()):
+                raise ContractError(f"the gradient of {name} is not finite with {word}")
+        steppers[group].step()
+
+
+def deterministic(lab: Lab) -> None:
+    """Two runs with one seed end with the same weights."""
+    first, second = trained(lab), trained(lab)
+    for name, value in first.items():
+        if not torch.equal(value, second[name]):
+            raise ContractError(f"{name} differs between two runs with one seed")
+
+
+def predictions(lab: Lab, oracle_logits: LogitsOracle | None) -> str | None:
+    """Shapes, independence of neighbours, and that predicting changes nothing."""
+    method = lab.build()
+    for stage in method.stages():
+        take_steps(method, stage, lab.batches(method, stage, 3), optimizers(method, stage))
+    method.eval()
+    state = copies(method.state_dict())
+    with torch.no_grad():
+        found = method.logits(lab.images)
+        features = method.features(lab.images)
+        for kind, scores in found.items():
+            if scores.shape != (len(lab.images), lab.classes):
+                raise ContractError(f"the scores {kind!r} have the shape {tuple(scores.shape)}")
+            alone = method.logits(lab.images[:1])[kind]
+            if not torch.allclose(alone, scores[:1], atol=1e-4, rtol=1e-4):
+                raise ContractError("the scores of an image depend on the images beside it")
+        for kind, value in features.items():
+            if value.ndim != 2 or len(value) != len(lab.images):
+                raise ContractError(f"the features {kind!r} have the shape {tuple(value.shape)}")
+        if oracle_logits is not None:
+            own, wanted = next(iter(found.values())), oracle_logits(method, lab.images)
+            if not torch.allclose(own, wanted, atol=1e-4, rtol=1e-3):
+                raise ContractError("the scores are not those of the formula")
+    if any(not torch.equal(v, state[k]) for k, v in method.state_dict().items()):
+        raise ContractError("predicting changes the method")
+    return None
+
+
+def saved_and_loaded(lab: Lab) -> None:
+    """What is loaded scores, decides and goes on training alike."""
+    method = lab.build()
+    for stage in method.stages():
+        steppers = optimizers(method, stage, "adam", 5e-3)
+        take_steps(method, stage, lab.batches(method, stage, 3), steppers)
+    method.eval()
+    validation = lab.validation(method)
+    method.after_training(validation)
+    again = lab.build(seed=1)
+    again.load_state_dict(load(save({k: v.contiguous() for k, v in method.state_dict().items()})))
+    again.eval()
+    with torch.no_grad():
+        for kind, scores in method.logits(lab.images).items():
+            # not to the bit: where a tensor lies in memory can change the last one
+            if not torch.allclose(scores, again.logits(lab.images)[kind], rtol=1e-5, atol=1e-6):
+                raise ContractError("the scores differ after saving and loading")
+    for other in (method, again):
+        decided, first = other.decide(validation), method.decide(validation)
+        if (decided.prediction != first.prediction).any():
+            raise ContractError("the decisions differ after saving and loading, or by the call")
+    stage = method.stages()[-1]
+    following = []
+    for other in (method, again):
+        batch = next(lab.batches(other, stage, 1))  # each asks for its plan, as when resuming
+        totals = [float(v.total.detach()) for _, v in yields(other, batch, stage)]
+        following.append(torch.tensor(totals))
+    if not torch.allclose(following[0], following[1], rtol=1e-5, atol=1e-6):
+        raise ContractError("the next losses differ after saving and loading")
+
+
+def overfits(lab: Lab, early_steps: int, rounds: int = 8, steps: int = 40) -> None:
+    """It can overfit a few images: 99 % training accuracy."""
+    method = lab.build()
+    *early, last = method.stages()
+    for stage in early:
+        take_steps(
+            method,
+            stage,
+            lab.batches(method, stage, early_steps, 32),
+            optimizers(method, stage, "adam", 3e-3),
+        )
+    steppers = optimizers(method, last, "adam", 3e-3)
+    share = 0.0
+    for _ in range(rounds):
+        take_steps(method, last, lab.batches(method, last, steps, 32), steppers)
+        method.eval()
+        with torch.no_grad():
+            scores = next(iter(method.logits(lab.images).values()))
+        share = float((scores.argmax(1) == lab.t_N).float().mean())
+        if share >= 0.99:
+            return
+    raise ContractError(f"overfit check failed: {share:.0%} training accuracy, 99 % required")
+
+
+# -------------------------------------------------------------------------------------------------
+# The part of `check_method` that is about mined batches: labels, embeddings, picks.
+#
+# A walk over a few steps with a stand-in for the encoder, whose embeddings change at every step.
+# So it can be told of each embedding that a miner is given whose it is, and from which step.
+# -------------------------------------------------------------------------------------------------
+
+STEPS, WIDTH = 10, 24
+SETS = ("anchors", "positives", "negatives")
+
+# raises ContractError where the picks are not those of the formula: (method, z_A, z_P, z_N, picks)
+PickOracle = Callable[[Method, Tensor, Tensor, Tensor, MinedSets], None]
+
+
+def check_mined(lab: Lab, oracle: PickOracle | None) -> str | None:
+    """Walk through every mined stage; a reason where there is none."""
+    stages = [stage for stage in lab.build().stages() if stage.sampling == "mined"]
+    for stage in stages:
+        _walk(lab, stage, oracle)
+    return None if stages else "it mines nothing"
+
+
+class ScriptedEncoder:
+    """Gives every row a direction that turns a little at each step, and remembers the last ones."""
+
+    def __init__(self, rows: int) -> None:
+        self.generator = torch.Generator().manual_seed(9)
+        self.base_ND = torch.randn(rows, WIDTH, generator=self.generator)
+        self.last_ND = torch.zeros(rows, WIDTH)  # what is known of each row
+        self.made_N = torch.full((rows,), -1)  # in which step it was last seen
+
+    def enter(self, step: int) -> None:
+        self.step = step
+        self.now_ND = self.base_ND + torch.randn(self.base_ND.shape, generator=self.generator)
+
+    def __call__(self, rows: Tensor) -> Tensor:
+        """Un-augmented images embedded by the present weights, as a trainer's ``embed`` does."""
+        self._keep(rows, self.now_ND[rows])
+        return self.now_ND[rows].clone().requires_grad_()
+
+    def views(self, rows: Tensor, count: int) -> Tensor:
+        """What a training step sees of the same rows: views (V*B, D) of unit length."""
+        z = F.normalize(torch.cat([self.now_ND[rows].roll(v, 1) for v in range(count)]), dim=1)
+        self._keep(rows, z.unflatten(0, (count, len(rows))).mean(0))
+        return z
+
+    def _keep(self, rows: Tensor, z: Tensor) -> None:
+        self.last_ND[rows] = F.normalize(z, dim=1)
+        self.made_N[rows] = self.step
+
+
+class _Spy(Miner):
+    """Passes everything on to a miner, and keeps what it was given and what it picked."""
+
+    def __init__(self, miner: Miner) -> None:
+        self.miner = miner
+        self.calls: list[tuple[Tensor, Tensor, Tensor, MinedSets]] = []
+
+    def pick(
+        self, z_A: Tensor, z_P: Tensor, z_N: Tensor, k: int, generator: torch.Generator
+    ) -> MinedSets:
+        mined = self.miner.pick(z_A, z_P, z_N, k, generator)
+        self.calls.append((z_A, z_P, z_N, mined))
+        return mined
+
+
+def _walk(lab: Lab, stage: Stage, oracle: PickOracle | None) -> None:
+    method, encoder = lab.build(), ScriptedEncoder(len(lab.t_N))
+    plan = lab.plan(method, stage, 16)
+    plan.total_steps = STEPS
+    spy = None
+    refresh: Refresh = "free"
+    if isinstance(plan, MinedPlan):
+        refresh = plan.config.refresh
+        if not isinstance(plan.miner, RandomMiner):
+            plan.miner = spy = _Spy(plan.miner)
+    calls = 0
+    for step in range(STEPS):
+        encoder.enter(step)
+        drawn = plan.draw(step // plan.steps_per_epoch, step, encoder)
+        _labels(lab, drawn)
+        while isinstance(plan, MinedPlan) and spy is not None and spy.calls:
+            z_A, z_P, z_N, mined = spy.calls.pop()
+            _picked(lab, refresh, encoder, drawn, (z_A, z_P, z_N), mined)
+            if oracle is not None:
+                oracle(method, z_A, z_P, z_N, mined)
+            calls += 1
+        if refresh == "live":  # nothing that a training step has left may be used
+            plan.observe(drawn.rows_B, F.normalize(encoder.base_ND[drawn.rows_B], dim=1))
+        else:
+            plan.observe(drawn.rows_B, encoder.views(drawn.rows_B, stage.views))
+    if spy is not None and calls == 0:
+        raise ContractError(f"its miner was asked for nothing in {STEPS} steps")
+
+
+def _labels(lab: Lab, drawn: Draw) -> None:
+    if not drawn.triplets:
+        raise ContractError("a mined batch has no triplets")
+    for triplet in drawn.triplets:
+        for name, same_t, same_s in zip(
+            SETS, (True, True, False), (True, False, True), strict=True
+        ):
+            rows = drawn.rows_B[getattr(triplet, name)]
+            fits = (lab.t_N[rows] == triplet.target) == same_t
+            fits &= (lab.s_N[rows] == triplet.sensitive) == same_s
+            if len(rows) == 0 or not bool(fits.all()):
+                raise ContractError(
+                    f"the {name} of target {triplet.target} and group {triplet.sensitive} are "
+                    f"rows with other labels, or none"
+                )
+
+
+def _picked(
+    lab: Lab,
+    refresh: Refresh,
+    encoder: ScriptedEncoder,
+    drawn: Draw,
+    pools: tuple[Tensor, Tensor, Tensor],
+    mined: MinedSets,
+) -> None:
+    """What the miner was given is young enough and has the right labels; its picks are used."""
+    found = []
+    for name, z in zip(SETS, pools, strict=True):
+        if z.requires_grad:
+            raise ContractError(f"the embeddings of the {name} that it mines have a gradient")
+        cosine, rows = (F.normalize(z, dim=1) @ encoder.last_ND.T).max(dim=1)
+        limit = 0 if refresh == "live" else refresh if isinstance(refresh, int) else STEPS
+        if float(cosine.min()) < 1 - 1e-4 or int(encoder.made_N[rows].min()) < encoder.step - limit:
+            raise ContractError(f"it mines {name} from embeddings older than refresh={refresh!r}")
+        found.append(rows)
+    t, s = int(lab.t_N[found[0][0]]), int(lab.s_N[found[0][0]])
+    for name, rows, same in zip(
+        SETS, found, ((True, True), (True, False), (False, True)), strict=True
+    ):
+        fits = ((lab.t_N[rows] == t) == same[0]) & ((lab.s_N[rows] == s) == same[1])
+        if not bool(fits.all()):
+            raise ContractError(f"candidates for {name} of target {t}, group {s} have other labels")
+        chosen = rows[getattr(mined, name)]
+        if not bool(torch.isin(chosen, drawn.rows_B).all()):
+            raise ContractError(f"{name} that were picked are not in the batch")
+
+
+# -------------------------------------------------------------------------------------------------
+# The part of `check_method` that is about losses: formulas, weights of parts, targets.
+# -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What a yielded loss must be: its value, and gradients by parameter name."""
+
+    value: float
+    gradients: Mapping[str, Tensor]
+
+
+# One entry per yield. A scalar tensor stands for itself and its gradients; a mapping from
+# prefixes of parameter names to scalars says what each parameter minimises (the longest prefix
+# counts), with the value under "value". Written as naive loops, from the formula.
+Oracle = Callable[[Method, Batch, str], Sequence["Tensor | Mapping[str, Tensor] | Expected"]]
+
+
+def objective(lab: Lab, oracle: Oracle | None) -> str | None:
+    """Losses and gradients of every yield are those of the oracle."""
+    if oracle is None:
+        return "no oracle given"
+    method = lab.build()
+    names = dict(method.named_parameters())
+    for stage in method.stages():
+        steppers = optimizers(method, stage, "adam", 5e-3)
+        for batch in lab.batches(method, stage, 3):
+            state = copies(method.state_dict())
+            set_modes(method, stage)
+            torch.manual_seed(11 + batch.step)
+            wanted = [_expected(names, entry) for entry in oracle(method, batch, stage.name)]
+            method.load_state_dict(state)
+            seen: list[tuple[str, Losses]] = []
+            for group, losses in yields(method, batch, stage):
+                where = f"yield {len(seen) + 1} of stage {stage.name!r}"
+                if len(seen) == len(wanted):
+                    raise ContractError(f"{where} is one more than the formula has")
+                _compare(method, group, losses, wanted[len(seen)], where)
+                seen.append((group, losses))
+            if len(seen) < len(wanted):
+                raise ContractError(f"stage {stage.name!r} yields {len(seen)}, not {len(wanted)}")
+            method.load_state_dict(state)
+            take_steps(method, stage, iter([batch]), steppers)
+    return None
+
+
+def _expected(names: Mapping[str, nn.Parameter], entry: object) -> Expected:
+    if isinstance(entry, Expected):
+        return entry
+    objectives = {"": entry, "value": entry} if isinstance(entry, Tensor) else dict(entry)  # type: ignore[call-overload]
+    value = objectives.pop("value")
+    gradients = {}
+    for prefix in sorted(objectives, key=len):
+        chosen = {
+            n: p
+            for n, p in names.items()
+            if n.startswith(prefix)
+            and p.requires_grad
+            and not any(n.startswith(o) for o in objectives if len(o) > len(prefix))
+        }
+        found = torch.autograd.grad(
+            objectives[prefix], list(chosen.values()), retain_graph=True, allow_unused=True
+        )
+        for (name, p), gradient in zip(chosen.items(), found, strict=True):
+            gradients[name] = torch.zeros_like(p) if gradient is None else gradient
+    return Expected(float(value.detach()), gradients)
+
+
+def _compare(method: Method, group: str, losses: Losses, wanted: Expected, where: str) -> None:
+    value = float(losses.total.detach())
+    if abs(value - wanted.value) > 1e-4 * max(1.0, abs(wanted.value)):
+        raise ContractError(f"{where} is {value:.6g}, the formula gives {wanted.value:.6g}")
+    members = {id(p) for p in method.parameter_groups()[group]}
+    scale = _size(wanted.gradients.values())
+    for name, p in method.named_parameters():
+        if id(p) in members and name in wanted.gradients:
+            own = torch.zeros_like(p) if p.grad is None else p.grad
+            _same_gradient(name, own, wanted.gradients[name], f"of the formula in {where}", scale)
+
+
+def _size(gradients: Iterable[Tensor | None]) -> float:
+    return sum(float(g.double().pow(2).sum()) for g in gradients if g is not None) ** 0.5
+
+
+def _same_gradient(name: str, own: Tensor, wanted: Tensor, whose: str, scale: float) -> None:
+    gap = float((own - wanted).double().norm())
+    if gap > 1e-3 * float(wanted.double().norm()) + 1e-5 * scale:
+        raise ContractError(
+            f"the gradient of {name} is not that {whose}: it is off by {gap:.3g} of "
+            f"{float(wanted.double().norm()):.3g}"
+        )
+
+
+def _weights(lab: Lab) -> dict[str, str | None]:
+    """Fields of the configuration that weigh a part, and what is left at 0."""
+    found = {}
+    for name, info in type(lab.config).model_fields.items():
+        extra = info.json_schema_extra
+        if isinstance(extra, dict) and "weight" in extra and getattr(lab.config, name) > 0:
+            found[name] = extra["weight"]
+    return found  # type: ignore[return-value]
+
+
+def parts_are_alive(lab: Lab) -> str | None:
+    """Every field that weighs a part of the loss changes what is learnt."""
+    weights = _weights(lab)
+    if not weights:
+        return "its Config marks no weight"
+    start = copies(dict(lab.build().named_parameters()))
+    full = trained(lab)
+    for name in weights:
+        without = trained(lab, {name: 0.0})
+        # the largest change of a parameter, against how far that parameter has moved
+        change = max(
+            float((full[k] - without[k]).norm() / (full[k] - start[k]).norm().clamp(min=1e-12))
+            for k in full.keys() & without.keys()
+        )
+        if change < 1e-6:
+            raise ContractError(f"{name} = {getattr(lab.config, name)} trains as {name} = 0 does")
+    return None
+
+
+def plain_at_zero(lab: Lab) -> str | None:
+    """With the marked weights at 0 the gradients are those of cross-entropy."""
+    zeros = {name: 0.0 for name, rest in _weights(lab).items() if rest == "ce"}
+    if not zeros:
+        return "its Config promises nothing at weight 0"
+    method = lab.build(changes=zeros)
+    stage = method.stages()[-1]
+    batch = next(lab.batches(method, stage, 1))
+    names = dict(method.named_parameters())
+    total = {name: torch.zeros_like(p) for name, p in names.items()}
+    for _ in yields(method, batch, stage):
+        for name, p in names.items():
+            if p.grad is not None:
+                total[name] += p.grad
+    set_modes(method, stage)
+    scores = next(iter(method.logits(batch.images).values()))
+    loss = F.cross_entropy(scores.float(), batch.t_VB)
+    moving = {name: p for name, p in names.items() if p.requires_grad}
+    plain = torch.autograd.grad(loss, list(moving.values()), allow_unused=True)
+    for (name, _), gradient in zip(moving.items(), plain, strict=True):
+        if gradient is not None:
+            _same_gradient(name, total[name], gradient, "of cross-entropy", _size(plain))
+    return None
+
+
+def targets_matter(lab: Lab) -> None:
+    """Other targets give other losses."""
+    method = lab.build()
+    for stage in method.stages():
+        batch = next(lab.batches(method, stage, 1))
+        if batch.triplets:
+            continue  # targets are in the triplets
+        state = copies(method.state_dict())
+        first = [float(v.total.detach()) for _, v in yields(method, batch, stage)]
+        method.load_state_dict(state)
+        other = Batch(**{**vars(batch), "t_B": (batch.t_B + batch.s_B) % lab.classes})
+        second = [float(v.total.detach()) for _, v in yields(method, other, stage)]
+        if first == second:
+            raise ContractError(f"the losses of stage {stage.name!r} do not depend on the target")
+
+
+# -------------------------------------------------------------------------------------------------
+# `check_method`: a method does what it says, on small images or vectors, in seconds.
+#
+# It raises `ContractError` for the first promise that is broken. A method marks the weights of its
+# loss parts in its `Config`: `Field(1.0, json_schema_extra={"weight": "ce"})` says that the field
+# weighs a part of the loss, and that with all fields so marked at 0 the rest is cross-entropy;
+# `{"weight": None}` says only the first.
+# -------------------------------------------------------------------------------------------------
 
 __all__ = ["Expected", "MethodReport", "check_method"]
 
@@ -84,16 +750,16 @@ def check_method(
         "parameter groups": lambda: _partition(lab),
         "steps move their own group": lambda: _movement(lab),
         "mined batches": lambda: check_mined(lab, oracle_mined),
-        "objective": lambda: objectives.objective(lab, oracle),
-        "loss parts are alive": lambda: objectives.parts_are_alive(lab),
-        "weights of 0 give cross-entropy": lambda: objectives.plain_at_zero(lab),
-        "targets matter": lambda: objectives.targets_matter(lab),
-        "finite at the edges": lambda: behaviour.finite_at_edges(lab),
-        "finite in bfloat16": lambda: behaviour.finite_in_bfloat16(lab),
-        "deterministic": lambda: behaviour.deterministic(lab),
-        "predictions": lambda: behaviour.predictions(lab, oracle_logits),
-        "saved and loaded": lambda: behaviour.saved_and_loaded(lab),
-        "overfits": lambda: behaviour.overfits(lab, overfit_steps) if overfit else "not asked for",
+        "objective": lambda: objective(lab, oracle),
+        "loss parts are alive": lambda: parts_are_alive(lab),
+        "weights of 0 give cross-entropy": lambda: plain_at_zero(lab),
+        "targets matter": lambda: targets_matter(lab),
+        "finite at the edges": lambda: finite_at_edges(lab),
+        "finite in bfloat16": lambda: finite_in_bfloat16(lab),
+        "deterministic": lambda: deterministic(lab),
+        "predictions": lambda: predictions(lab, oracle_logits),
+        "saved and loaded": lambda: saved_and_loaded(lab),
+        "overfits": lambda: overfits(lab, overfit_steps) if overfit else "not asked for",
     }
     checked, skipped = [], {}
     for name, check in checks.items():

@@ -10,12 +10,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
 from shasam.extras import need
 
 need("torch", __name__)
 
+import numpy as np
 import torch
 from torch import Tensor
 

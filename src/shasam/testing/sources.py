@@ -9,11 +9,11 @@ import numpy as np
 import pyarrow as pa
 
 from shasam.data.dataset import make_protocol, make_source
-from shasam.data.manifest import SPLITS
 from shasam.data.source import Listing, Source
+from shasam.data.splits import SPLITS
 from shasam.errors import ContractError
 from shasam.keyed import keys, uniform
-from shasam.spec.data import DataSpec
+from shasam.spec.fields import DataSpec
 
 _HASH = re.compile(r"[0-9a-f]{64}")
 

@@ -1,4 +1,4 @@
-"""Features, scores and predictions of a method on rows of a dataset, in evaluation mode."""
+"""Compute features, scores and predictions of rows, and probe frozen features."""
 
 from __future__ import annotations
 
@@ -8,13 +8,51 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
-from shasam.data.manifest import Manifest
+from shasam.data.augment import plain
+from shasam.data.splits import Manifest
 from shasam.methods.base import Method
-from shasam.training.fabric import Fabric
-from shasam.training.prepare import prepare_images
+from shasam.training.runtime import Fabric
 from shasam.types import Predictions
+
+# -------------------------------------------------------------------------------------------------
+# Device and memory format of a method and its images, decided in one place.
+#
+# Convolutions of the two memory formats are different kernels, whose sums are rounded differently
+# on some processors. So training, `evaluate`, `predict` and `load` all prepare methods and images
+# here: the score of an image does not depend on which of them asks for it.
+# -------------------------------------------------------------------------------------------------
+
+M = TypeVar("M", bound=nn.Module)
+
+
+def prepare(method: M, device: torch.device | str, *, training: bool = False) -> M:
+    """The method on the device in the memory format of all our computing.
+
+    Unless it is to be trained (the trainer sets the modes of each stage), the method is put into
+    evaluation mode and its parameters are frozen.
+    """
+    method.to(device)
+    method.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    if not training:
+        method.eval()
+        for p in method.parameters():
+            p.requires_grad_(False)
+    return method
+
+
+def prepare_images(images_u8: Tensor, device: torch.device | str) -> Tensor:
+    """Un-augmented images as the network reads them: (B, 3, H, W), -1 to 1; vectors as they are."""
+    if images_u8.ndim == 2:
+        return images_u8.to(device, torch.float32)
+    return plain(images_u8.to(device)).contiguous(memory_format=torch.channels_last)
+
+
+# -------------------------------------------------------------------------------------------------
+# Features, scores and predictions of a method on rows of a dataset, in evaluation mode.
+# -------------------------------------------------------------------------------------------------
 
 K = TypeVar("K", bound=Hashable)  # name of a tensor
 BATCH = 256  # images that are scored together; docs/training.md says what another size changes
@@ -112,3 +150,124 @@ def read_rows(
     features = {kind: value for (what, kind), value in found.items() if what == "features"}
     scores = {kind: value for (what, kind), value in found.items() if what == "scores"}
     return features, {kind: to_predictions(v, data, rows) for kind, v in scores.items()}
+
+
+# -------------------------------------------------------------------------------------------------
+# What can be read off frozen features: classifiers that are fitted in a second.
+#
+# A probe is fitted on one set of rows and read on another. It weighs the values of its label
+# alike, so that guessing the most frequent one gains nothing.
+# -------------------------------------------------------------------------------------------------
+
+Probe = Callable[[Tensor, Tensor, Tensor, int], Tensor]  # fit x, fit y, read x, labels -> guess
+MLP_HIDDEN, MLP_STEPS = 64, 150
+
+
+def linear_guess(fit_x: Tensor, fit_y: Tensor, read_x: Tensor, labels: int) -> Tensor:
+    """What a logistic regression (L2 1e-3, L-BFGS) says of ``read_x``."""
+    x, read = _standardised(fit_x, read_x)
+    weight = _alike(fit_y, labels)
+    w = torch.zeros(x.shape[1], labels, dtype=torch.float64, requires_grad=True)
+    b = torch.zeros(labels, dtype=torch.float64, requires_grad=True)
+    optimizer = torch.optim.LBFGS([w, b], max_iter=200, line_search_fn="strong_wolfe")
+
+    def closure() -> Tensor:
+        optimizer.zero_grad()
+        loss = F.cross_entropy(x @ w + b, fit_y, weight=weight) + 1e-3 * w.pow(2).sum()
+        loss.backward()
+        return loss
+
+    optimizer.step(closure)
+    with torch.no_grad():
+        return (read @ w + b).argmax(1)
+
+
+def mlp_guess(fit_x: Tensor, fit_y: Tensor, read_x: Tensor, labels: int) -> Tensor:
+    """What one hidden layer of 64 (full batches, AdamW 1e-2, weight decay 1e-2) says."""
+    x, read = _standardised(fit_x, read_x)
+    weight = _alike(fit_y, labels)
+    generator = torch.Generator().manual_seed(0)
+    widths = ((x.shape[1], MLP_HIDDEN), (MLP_HIDDEN, labels))
+    starts = [torch.randn(w, generator=generator) * (2 / w[0]) ** 0.5 for w in widths]
+    # as (out, in): products with float64 matrices of this layout take a quarter less time
+    into, out = (start.double().T.contiguous().requires_grad_() for start in starts)
+    shifts = [torch.zeros(w[1], dtype=torch.float64, requires_grad=True) for w in widths]
+
+    def scores(rows: Tensor) -> Tensor:
+        return F.linear(F.relu(F.linear(rows, into, shifts[0])), out, shifts[1])
+
+    optimizer = torch.optim.AdamW([into, out, *shifts], lr=1e-2, weight_decay=1e-2, fused=True)
+    for _ in range(MLP_STEPS):
+        optimizer.zero_grad()
+        F.cross_entropy(scores(x), fit_y, weight=weight).backward()
+        optimizer.step()
+    with torch.no_grad():
+        return scores(read).argmax(1)
+
+
+def linear_probe(
+    fit_x: Tensor, fit_y: np.ndarray, test_x: Tensor, test_y: np.ndarray, labels: int
+) -> float:
+    """Accuracy of a linear probe.
+
+    For groups it is fitted on validation features, where groups and targets are as in the test
+    split: a probe fitted on biased training data would guess the group from the target.
+    """
+    guess = linear_guess(fit_x, torch.from_numpy(fit_y), test_x, labels)
+    return float((guess.numpy() == test_y).mean())
+
+
+def within_class(
+    probe: Probe,
+    fit: tuple[Tensor, np.ndarray, np.ndarray],
+    read: tuple[Tensor, np.ndarray, np.ndarray],
+    groups: int,
+) -> float | None:
+    """How well the group is read among images of one class: recall, averaged over groups, classes.
+
+    ``fit`` and ``read`` are features, targets and groups. Within a class the target says nothing
+    about the group, so that what is read is leakage. 1/groups is chance. None where no class has
+    two groups in both.
+    """
+    recalls = []
+    for c in np.unique(fit[1]):
+        (x, s), (test_x, test_s) = (
+            (f[torch.from_numpy(t == c)], torch.from_numpy(g[t == c])) for f, t, g in (fit, read)
+        )
+        known = np.intersect1d(s.numpy(), test_s.numpy())
+        if len(known) < 2:
+            continue
+        guess = probe(x, s, test_x, groups)
+        found = [float((guess[test_s == int(g)] == int(g)).float().mean()) for g in known]
+        recalls.append(sum(found) / len(found))
+    return sum(recalls) / len(recalls) if recalls else None
+
+
+def _standardised(fit_x: Tensor, read_x: Tensor) -> tuple[Tensor, Tensor]:
+    mean, std = fit_x.double().mean(0), fit_x.double().std(0).clamp(min=1e-6)
+    return (fit_x.double() - mean) / std, (read_x.double() - mean) / std
+
+
+def _alike(y: Tensor, labels: int) -> Tensor:
+    """Weights with which every value of the label counts the same."""
+    return torch.bincount(y, minlength=labels).clamp(min=1).double().reciprocal()
+
+
+# -------------------------------------------------------------------------------------------------
+# How the embeddings are spread: the numbers that tell learning from collapse.
+# -------------------------------------------------------------------------------------------------
+
+
+def mean_cosine(z: Tensor) -> float:
+    """Mean cosine over pairs of different rows: (|sum of unit rows|^2 - n) / (n (n - 1))."""
+    z = F.normalize(z.double(), dim=1)
+    n = len(z)
+    total = z.sum(0)
+    return float((total @ total - (z * z).sum()) / (n * (n - 1))) if n > 1 else float("nan")
+
+
+def effective_rank(z: Tensor) -> float:
+    """exp(entropy) of the normalised singular values of the unit rows (Roy and Vetterli, 2007)."""
+    singular = torch.linalg.svdvals(F.normalize(z.double(), dim=1))
+    share = singular / singular.sum().clamp(min=1e-12)
+    return float(torch.exp(-(share * torch.log(share.clamp(min=1e-12))).sum()))

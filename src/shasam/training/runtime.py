@@ -1,27 +1,186 @@
-"""Device, processes and verbosity of a run; nothing here changes what is learnt."""
+"""Decide where a run computes: device, processes, verbosity; stop at a signal.
+
+Nothing here changes what is computed.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
+import signal
+import sys
+import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Literal
+from importlib.metadata import PackageNotFoundError, version
+from types import FrameType, ModuleType, TracebackType
+from typing import Any, Literal, cast
 
 import torch
+from torch import Tensor, int64, nn, tensor
 from torch.distributed import distributed_c10d
 
-from shasam.errors import SpecError, TrainingError
-from shasam.spec.train import TrainSpec
-from shasam.training.fabric import (
-    ClusterEnvironment,
-    DDPStrategy,
-    Fabric,
-    LightningEnvironment,
-    TorchElasticEnvironment,
-)
+from shasam.errors import SpecError, Stopped, TrainingError
+from shasam.models.processes import Share
+from shasam.spec.fields import TrainSpec
+
+# -------------------------------------------------------------------------------------------------
+# `Fabric` of lightning-fabric, imported without torchmetrics.
+#
+# lightning-fabric asks for the version of torchmetrics by importing it, wherever it is installed.
+# That takes two seconds of every command, because it brings scipy and transformers, and nothing
+# here uses it.
+# -------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _only_version(name: str) -> Iterator[None]:
+    """Imports of a package find a module with its version and nothing else."""
+    try:
+        stand_in = ModuleType(name)
+        stand_in.__dict__["__version__"] = version(name)
+    except PackageNotFoundError:
+        yield
+        return
+    if name in sys.modules:
+        yield
+        return
+    sys.modules[name] = stand_in
+    try:
+        yield
+    finally:
+        del sys.modules[name]
+
+
+with _only_version("torchmetrics"):
+    from lightning_fabric import Fabric
+    from lightning_fabric.plugins.environments import (
+        ClusterEnvironment,
+        LightningEnvironment,
+        TorchElasticEnvironment,
+    )
+    from lightning_fabric.strategies import DDPStrategy
+
+__all__ = [
+    "ClusterEnvironment",
+    "DDPStrategy",
+    "Fabric",
+    "LightningEnvironment",
+    "TorchElasticEnvironment",
+]
+
+
+# -------------------------------------------------------------------------------------------------
+# What the processes of one run do together.
+# -------------------------------------------------------------------------------------------------
+
+
+def share_of(fabric: Fabric) -> Share:
+    """The part of a batch that this process encodes, and how all parts come together."""
+
+    def gather(part: Tensor) -> Tensor:
+        return cast("Tensor", fabric.all_gather(part.contiguous(), sync_grads=True))
+
+    return Share(fabric.global_rank, fabric.world_size, gather)
+
+
+def anybody(asked: bool, fabric: Fabric) -> bool:
+    """True on all processes as soon as it is true on one, so that they stop together."""
+    if fabric.world_size == 1:
+        return asked
+    flag = tensor(float(asked), device=fabric.device)
+    return float(cast("Tensor", fabric.all_reduce(flag, reduce_op="sum"))) > 0
+
+
+def agree(fabric: Fabric, what: str, value: str, remedy: str) -> None:
+    """An error in every process where one has another value of ``what`` than the first.
+
+    Processes on several machines read files of their own; if those differ, the processes would
+    train different things and average them.
+    """
+    if fabric.world_size == 1:
+        return
+    digest = int.from_bytes(hashlib.sha256(value.encode()).digest()[:8], "big", signed=True)
+    own = tensor([digest], dtype=int64, device=fabric.device)
+    digests = cast("Tensor", fabric.all_gather(own)).flatten().tolist()
+    others = [str(rank) for rank, one in enumerate(digests) if one != digests[0]]
+    if others:
+        raise TrainingError(
+            f"{what} of process {', '.join(others)} differs from that of process 0; this is "
+            f"process {fabric.global_rank} of {fabric.world_size}, which has {value}. {remedy}"
+        )
+
+
+def average_buffers(module: nn.Module, fabric: Fabric) -> None:
+    """Each process has running statistics of its own part; their mean is what is evaluated."""
+    if fabric.world_size > 1:
+        for buffer in module.buffers():
+            if buffer.is_floating_point():
+                buffer.copy_(cast("Tensor", fabric.all_reduce(buffer, reduce_op="mean")))
+
+
+# -------------------------------------------------------------------------------------------------
+# Ctrl-C and SIGTERM: finish the step, save once, then stop.
+# -------------------------------------------------------------------------------------------------
+
+PATIENCE = 1.0  # seconds after which another Ctrl-C means "at once"
+
+
+class Interrupt:
+    """``with Interrupt() as stop: ... if stop.asked: save(); raise stop.reason()``.
+
+    One wish to stop often arrives as several signals: Ctrl-C reaches every process of a terminal,
+    and whoever started this one passes it on or sends SIGTERM as well. So all signals of the first
+    second count as one, and SIGTERM never counts twice. A Ctrl-C after that stops at once.
+
+    A signal that came after the last look at ``asked`` is raised when the block is left: it is
+    never swallowed.
+    """
+
+    def __init__(self) -> None:
+        self.number: int | None = None  # of the first signal
+        self._first = 0.0
+        self._old: dict[int, Any] = {}
+
+    @property
+    def asked(self) -> bool:
+        return self.number is not None
+
+    def reason(self) -> Stopped:
+        """What to raise once everything is saved; another process may have got the signal."""
+        return Stopped(self.number or signal.SIGTERM)
+
+    def __enter__(self) -> Interrupt:
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self._old[number] = signal.signal(number, self._ask)
+        return self
+
+    def _ask(self, number: int, frame: FrameType | None) -> None:
+        if self.number is None:
+            self.number, self._first = number, time.monotonic()
+        elif number == signal.SIGINT and time.monotonic() - self._first >= PATIENCE:
+            raise Stopped(number)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for number, handler in self._old.items():
+            signal.signal(number, handler)
+        if self.asked and kind is None:
+            raise self.reason()
+
+
+# -------------------------------------------------------------------------------------------------
+# Device, processes and verbosity of a run; nothing here changes what is learnt.
+# -------------------------------------------------------------------------------------------------
 
 Device = Literal["auto", "cpu", "cuda", "mps"]
 MOST_PROCESSES = 4  # for each core, where a specification asks for processes on a CPU

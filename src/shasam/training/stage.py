@@ -1,22 +1,245 @@
-"""A stage under way: its batch plan, optimisers and averaged weights."""
+"""Set up a stage: what is trained, its optimisers, averaged weights, and the state of the run."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from shasam.errors import SpecError
+from shasam.errors import ContractError, SpecError
 from shasam.methods.base import Method, Stage
+from shasam.models import Encoder
 from shasam.sampling import BatchPlan, TrainingRows
-from shasam.spec.train import StageSpec, TrainSpec
+from shasam.spec.fields import StageSpec, TrainSpec
 from shasam.training.checkpoint import Checkpoint
-from shasam.training.ema import Ema
-from shasam.training.fabric import Fabric
-from shasam.training.modes import pretrained, set_modes
-from shasam.training.optimizers import load_optimizer_tensors, make_optimizer, optimizer_tensors
+from shasam.training.runtime import Fabric
+
+# -------------------------------------------------------------------------------------------------
+# The progress of a run: everything of it that a checkpoint keeps as JSON.
+# -------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class State:
+    """The numbers of a run under way; all of them are in the checkpoint, as JSON."""
+
+    stage: int = 0
+    step: int = 0
+    images_seen: int = 0
+    seconds: float = 0.0
+    learn_seconds: float = 0.0
+    mine_seconds: float = 0.0
+    inactive: int = 0  # steps in a row without any active term of the loss
+    ema_count: int = 0
+    best: float | None = None
+    collapsed: bool = False
+    sums: dict[str, float] = field(default_factory=dict)  # of the epoch that is under way
+
+    def add(self, name: str, value: float) -> None:
+        """Add to a sum of the epoch."""
+        self.sums[name] = self.sums.get(name, 0.0) + value
+
+    @property
+    def mine_fraction(self) -> float | None:
+        """Share of the mined stage's time that went into mining."""
+        return self.mine_seconds / self.learn_seconds if self.learn_seconds else None
+
+
+# -------------------------------------------------------------------------------------------------
+# An exponential moving average of the weights, offered to all methods alike.
+# -------------------------------------------------------------------------------------------------
+
+
+class Ema:
+    """average <- d average + (1 - d) weights, with d = min(decay, (1 + n) / (10 + n)) at step n."""
+
+    def __init__(self, module: nn.Module, decay: float) -> None:
+        self.decay = decay
+        self.count = 0
+        self.average = {k: v.detach().clone() for k, v in module.state_dict().items()}
+
+    @torch.no_grad()
+    def update(self, module: nn.Module) -> None:
+        """Take in the weights after a step; counters are copied, not averaged."""
+        decay = min(self.decay, (1 + self.count) / (10 + self.count))
+        self.count += 1
+        for name, value in module.state_dict().items():
+            if value.is_floating_point():
+                self.average[name].lerp_(value, 1 - decay)
+            else:
+                self.average[name].copy_(value)
+
+    def load(self, average: dict[str, Tensor], count: int) -> None:
+        """Go on from a checkpoint."""
+        for name, value in average.items():
+            self.average[name].copy_(value)
+        self.count = count
+
+
+# -------------------------------------------------------------------------------------------------
+# Which parameters are trained in a stage, and which modules are in training mode.
+# -------------------------------------------------------------------------------------------------
+
+
+def check_groups(method: Method) -> dict[str, list[nn.Parameter]]:
+    """The method's parameter groups, after checking that they are a partition.
+
+    Frozen parameters are left out of what is returned.
+    """
+    groups = method.parameter_groups()
+    names = {id(p): name for name, p in method.named_parameters()}
+    seen: dict[int, str] = {}
+    for group, members in groups.items():
+        for p in members:
+            if id(p) in seen:
+                raise ContractError(
+                    f"{names.get(id(p), 'a parameter')} of {type(method).__name__} is in the "
+                    f"groups {seen[id(p)]!r} and {group!r}; it may be in one only"
+                )
+            seen[id(p)] = group
+    lost = [name for key, name in names.items() if key not in seen]
+    if lost:
+        raise ContractError(
+            f"{type(method).__name__}.parameter_groups() leaves out {', '.join(lost[:5])}"
+        )
+    for stage in method.stages():
+        for group in stage.groups:
+            if group not in groups:
+                raise ContractError(
+                    f"stage {stage.name!r} of {type(method).__name__} moves the group {group!r}, "
+                    f"which parameter_groups() does not have"
+                )
+    frozen = _frozen(method)
+    learning = {g: [p for p in ps if id(p) not in frozen] for g, ps in groups.items()}
+    for stage in method.stages():
+        for group in stage.groups:
+            if groups[group] and not learning[group]:
+                raise SpecError(
+                    f"model.freeze leaves nothing to learn for the group {group!r} in stage "
+                    f"{stage.name!r} of {type(method).__name__}; freeze less"
+                )
+    return learning
+
+
+def _encoders(method: Method) -> list[Encoder]:
+    return [module for module in method.modules() if isinstance(module, Encoder)]
+
+
+def _frozen(method: Method) -> set[int]:
+    """The pretrained parameters that no stage moves, by ``id``."""
+    return {id(p) for encoder in _encoders(method) for p in encoder.frozen}
+
+
+def pretrained(method: Method) -> set[int]:
+    """The parameters that did not start at random, by ``id``."""
+    return {id(p) for encoder in _encoders(method) for p in encoder.pretrained}
+
+
+def set_modes(method: Method, stage: Stage) -> None:
+    """Moving groups learn, in training mode; everything else is frozen, in evaluation mode."""
+    groups = method.parameter_groups()
+    moving = {id(p) for name in stage.groups for p in groups[name]} - _frozen(method)
+    for p in method.parameters():
+        p.requires_grad_(id(p) in moving)
+    method.training = True
+    for child in method.children():
+        _set(child, moving, True)
+
+
+def _set(module: nn.Module, moving: set[int], inherited: bool) -> None:
+    own = [id(p) in moving for p in module.parameters()]
+    # a module without parameters (dropout, batch norm without affine) goes with its parent
+    module.training = any(own) if own else inherited
+    for child in module.children():
+        _set(child, moving, module.training)
+
+
+# -------------------------------------------------------------------------------------------------
+# Optimisers by name, and the learning rate as a function of the step.
+# -------------------------------------------------------------------------------------------------
+
+
+def make_optimizer(
+    parameters: list[nn.Parameter], spec: StageSpec, pretrained: Collection[int] = ()
+) -> torch.optim.Optimizer:
+    """SGD (momentum), Adam or AdamW; vectors and scalars have no weight decay.
+
+    ``pretrained`` are the ``id`` of parameters whose rate is ``spec.pretrained_lr`` times the rate.
+    """
+    slow = pretrained if spec.pretrained_lr != 1 else ()
+    parts: dict[tuple[float, float], list[nn.Parameter]] = {}  # (share of the rate, decay)
+    for p in sorted(parameters, key=lambda p: p.ndim <= 1):
+        share = spec.pretrained_lr if id(p) in slow else 1.0
+        parts.setdefault((share, spec.weight_decay if p.ndim > 1 else 0.0), []).append(p)
+    groups = [
+        {"params": members, "weight_decay": decay, "share": share, "lr": spec.lr * share}
+        for (share, decay), members in parts.items()
+    ]
+    # one pass over memory instead of ten; elsewhere torch's own choice is fast, and the fused step
+    # of a GPU unscales by itself, which 16-bit training with clipping does not allow
+    fused = True if parameters[0].device.type == "cpu" else None
+    if spec.optimizer == "sgd":
+        return torch.optim.SGD(groups, lr=spec.lr, momentum=spec.momentum, fused=fused)
+    if spec.optimizer == "adam":
+        return torch.optim.Adam(groups, lr=spec.lr, fused=fused)
+    return torch.optim.AdamW(groups, lr=spec.lr, fused=fused)
+
+
+def learning_rate(spec: StageSpec, step: int, total: int) -> float:
+    """Linear warm-up, then lr (f + (1 - f) (1 + cos(pi x)) / 2) for x from 0 to 1.
+
+    ``constant`` stays at lr, ``step`` multiplies it after every ``step_every`` of the stage.
+    """
+    warm = round(spec.warmup * total)
+    if step < warm:
+        return spec.lr * (step + 1) / warm
+    if spec.schedule == "constant":
+        return spec.lr
+    if spec.schedule == "step":
+        return spec.lr * spec.step_factor ** int(step / total / spec.step_every + 1e-9)
+    x = (step - warm) / max(1, total - warm)
+    return spec.lr * (spec.final + (1 - spec.final) * (1 + math.cos(math.pi * x)) / 2)
+
+
+def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
+    """The rate of all parameters of an optimiser, times the share of each part."""
+    for group in optimizer.param_groups:
+        group["lr"] = rate * group["share"]
+
+
+def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """The state as a flat dict; every entry of the optimisers above is a tensor."""
+    state = optimizer.state_dict()["state"]
+    return {
+        f"{index}.{key}": torch.as_tensor(value)
+        for index, entry in state.items()
+        for key, value in entry.items()
+        if value is not None
+    }
+
+
+def load_optimizer_tensors(optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor]) -> None:
+    """The inverse; learning rates are not state, they follow from the step."""
+    state: dict[int, dict[str, Tensor]] = {}
+    for name, value in tensors.items():
+        index, key = name.split(".", 1)
+        state.setdefault(int(index), {})[key] = value
+    groups = optimizer.state_dict()["param_groups"]
+    optimizer.load_state_dict({"state": state, "param_groups": groups})
+    for p, entry in optimizer.state.items():
+        for key, value in entry.items():
+            if value.shape == p.shape:
+                # the memory layout decides which kernel runs, and with it the last bit
+                entry[key] = torch.empty_like(p).copy_(value)
+
+
+# -------------------------------------------------------------------------------------------------
+# A stage under way: its batch plan, optimisers and averaged weights.
+# -------------------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -109,3 +332,29 @@ def begin(
             ema.load(checkpoint.part("ema"), ema_count)
     size = plan.batch_size or data.batch_size
     return StageRun(stage, spec, plan, total, size, wrapped, specs, ema)
+
+
+# -------------------------------------------------------------------------------------------------
+# How long a method trains, before it does.
+# -------------------------------------------------------------------------------------------------
+
+
+def views_on_images(method: Method, train: TrainSpec, images: int) -> int:
+    """The views that all stages on images see, on a number of training images.
+
+    Stage 1 alone for most methods; a teacher or a baseline before it counts too. How long an epoch
+    is, the method's own batch plan says: one of mined batches goes over a fifth of the images.
+    """
+    rows = torch.arange(images)
+    # equal cells: they decide which rows are drawn, not how many
+    t_N, s_N = rows % method.classes, rows // method.classes % method.groups
+    total = 0
+    for stage in method.stages():
+        if stage.inputs != "images":
+            continue
+        spec = train.stage(stage.name)
+        size = batch_size_of(stage, spec, train.stage_key(stage.name), images, world=1)
+        plan = method.batch_plan(stage, TrainingRows(t_N, s_N, rows, size, 0, stage.views))
+        steps = spec.steps or (spec.epochs or 1) * plan.steps_per_epoch
+        total += steps * (plan.batch_size or size) * stage.views
+    return total

@@ -6,39 +6,300 @@ in the checkpoint. A run that is cut anywhere and resumed ends, on a CPU, with t
 
 from __future__ import annotations
 
+import json
+import math
 import time
+from dataclasses import replace
 from pathlib import Path
-from typing import NoReturn
+from typing import NoReturn, cast
 
 import torch
+from torch import Tensor, nn
 
+from shasam.data.augment import CellPartners, augmented_views, vector_views
+from shasam.errors import TrainingError
+from shasam.files import write_atomic
 from shasam.keyed import seed_torch, text_key
 from shasam.methods.base import Method, Stage
-from shasam.models.shared import sharing
-from shasam.models.shared_norm import share_batch_norm
-from shasam.runs.log import RunLog
-from shasam.sampling import TrainingRows
-from shasam.spec.train import TrainSpec
-from shasam.spec.views import ViewsSpec
-from shasam.training.batches import BatchMaker
-from shasam.training.checkpoint import Checkpoint, load_checkpoint
-from shasam.training.collapse import CollapseWatch, spread_of_embeddings
-from shasam.training.curve import target_probe
-from shasam.training.epoch_log import EpochLog, open_tensorboard
-from shasam.training.fabric import Fabric
-from shasam.training.inference import TrainingData, on_rows
-from shasam.training.interrupt import Interrupt
-from shasam.training.modes import check_groups
-from shasam.training.prepare import prepare
-from shasam.training.processes import agree, anybody, average_buffers
-from shasam.training.progress import TrainingProgress
-from shasam.training.resume import Weights, restore_state, save_state
-from shasam.training.runtime import Runtime, wait_at_most
-from shasam.training.stage import StageRun, batch_size_of, begin
-from shasam.training.state import State
-from shasam.training.steps import Stepper
-from shasam.training.validation import averaged, validate
-from shasam.training.views import Views
+from shasam.models.processes import Share, share_batch_norm, sharing
+from shasam.runs.directory import RunLog
+from shasam.sampling import Draw, TrainingRows
+from shasam.spec.fields import TrainSpec, ViewsSpec
+from shasam.training.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from shasam.training.inference import TrainingData, evaluating, on_rows, prepare, prepare_images
+from shasam.training.monitor import (
+    CollapseWatch,
+    EpochLog,
+    TrainingProgress,
+    averaged,
+    open_tensorboard,
+    spread_of_embeddings,
+    target_probe,
+    validate,
+)
+from shasam.training.runtime import (
+    Fabric,
+    Interrupt,
+    Runtime,
+    agree,
+    anybody,
+    average_buffers,
+    share_of,
+    wait_at_most,
+)
+from shasam.training.stage import (
+    StageRun,
+    State,
+    batch_size_of,
+    begin,
+    check_groups,
+    learning_rate,
+    set_rate,
+)
+from shasam.types import Batch, Losses
+
+# -------------------------------------------------------------------------------------------------
+# The views of a batch: augmented images, or views of vectors.
+# -------------------------------------------------------------------------------------------------
+
+
+class Views:
+    """Makes the views of a training split; ``stage`` says how many views there will be."""
+
+    def __init__(self, method: Method, data: TrainingData, spec: ViewsSpec, size: int) -> None:
+        self.data, self.spec, self.size = data, spec, size
+        self.vectors = method.encoder.inputs == "vectors"
+        self.unit = "vectors" if self.vectors else "images"
+        self.partners: CellPartners | None = None
+
+    def begin(self, t_N: Tensor, s_N: Tensor, rows: Tensor) -> None:
+        """The labels of all rows, and the rows of the training split."""
+        if self.vectors and self.spec.mixing:
+            self.partners = CellPartners(t_N, s_N, rows)
+
+    def stage(self, stage: Stage) -> Stage:
+        """The stage as it is carried out: vectors of which no view differs have one view."""
+        if self.vectors and not self.spec.of_vectors:
+            return replace(stage, views=1, augment=False)
+        return stage
+
+    def of(self, stage: Stage, rows: Tensor, seed: int, step: int, device: torch.device) -> Tensor:
+        """(V*B, ...) on the device, keyed by the step: a row that is drawn twice in an epoch gets
+        new views each time."""
+        if not stage.augment:
+            return prepare_images(self.data.images(rows), device)
+        if self.vectors:
+            read, views = self.data.images, stage.views
+            return vector_views(
+                read, rows, self.partners, seed=seed, draw=step, views=views, spec=self.spec
+            ).to(device)
+        return augmented_views(
+            self.data.images(rows).to(device),
+            rows,
+            seed=seed,
+            draw=step,
+            views=stage.views,
+            size=self.size,
+            spec=self.spec,
+        ).contiguous(memory_format=torch.channels_last)
+
+
+# -------------------------------------------------------------------------------------------------
+# The batch of a step: images or features, labels and triplets of the rows that a plan drew.
+# -------------------------------------------------------------------------------------------------
+
+
+class BatchMaker:
+    """Makes the batches of one process, and embeds rows for plans that mine."""
+
+    def __init__(
+        self, method: Method, data: TrainingData, fabric: Fabric, views: Views, seed: int
+    ) -> None:
+        self.method, self.data, self.fabric = method, data, fabric
+        self.views, self.seed = views, seed
+        self.t_N, self.s_N = torch.tensor(data.manifest.t_N), torch.tensor(data.manifest.s_N)
+        # a mean over rows is cut over processes; any other loss sees the whole batch in each of
+        # them, and only the encoder's work is shared
+        self.cut = fabric.world_size if method.row_wise else 1
+        self.share = share_of(fabric) if fabric.world_size > 1 else None
+
+    def make(self, run: StageRun, drawn: Draw, step: int) -> Batch:
+        """The part of a batch that this process computes with."""
+        rows = drawn.rows_B[self.fabric.global_rank % self.cut :: self.cut]
+        device = self.fabric.device
+        images, features = torch.empty(0, device=device), {}
+        if run.stage.inputs == "features":
+            features = run.features_of(rows, device)
+        else:
+            key = text_key(self.seed, run.stage.name, "views")
+            images = self.views.of(run.stage, rows, key, step, device)
+        return Batch(
+            images=images,
+            t_B=self.t_N[rows].to(device),
+            s_B=self.s_N[rows].to(device),
+            rows_B=rows,
+            views=run.stage.views,
+            step=step,
+            progress=step / run.total,
+            triplets=drawn.triplets,
+            features=features,
+            observe=lambda z: run.plan.observe(drawn.rows_B, z.detach().float()),
+        )
+
+    def embed(self, rows: Tensor) -> Tensor:
+        """``Method.embed`` of un-augmented images with the current weights, for mining."""
+        images = prepare_images(self.data.images(rows), self.fabric.device)
+        with evaluating(self.method), self.fabric.autocast(), sharing(self.share):
+            return self.method.embed(images).float()
+
+
+# -------------------------------------------------------------------------------------------------
+# `bad_batch.json`: the images of the batch that made a loss or a gradient infinite.
+# -------------------------------------------------------------------------------------------------
+
+
+def name_batch(
+    error: TrainingError, batch: Batch, data: TrainingData, first: bool, directory: Path | None
+) -> TrainingError:
+    """The same error with the images of its batch; rank 0 writes them into the run directory."""
+    rows = batch.rows_B.tolist()
+    ids = data.manifest.table.column("id").take(rows).to_pylist()
+    if directory is not None and first:
+        body = {"message": str(error), "rows": rows, "ids": ids}
+        write_atomic(directory / "bad_batch.json", json.dumps(body, indent=1))
+    shown = ", ".join(map(str, ids[:6])) + (f" and {len(ids) - 6} more" if len(ids) > 6 else "")
+    return TrainingError(f"{error}. The batch: {shown} (rows {rows[:6]}...)")
+
+
+# -------------------------------------------------------------------------------------------------
+# A training step: for each group that the method yields, backward, guard, clip and step.
+# -------------------------------------------------------------------------------------------------
+
+
+class Stepper:
+    """Takes the steps of a method: one optimiser step for each group that it yields."""
+
+    def __init__(
+        self,
+        method: Method,
+        groups: dict[str, list[nn.Parameter]],
+        data: TrainingData,
+        fabric: Fabric,
+        share: Share | None,
+        directory: Path | None,
+    ) -> None:
+        self.method, self.groups, self.data, self.fabric = method, groups, data, fabric
+        self.share = share  # how the encoder's work on a batch is cut over processes
+        self.directory = directory  # where a batch that cannot be used is written down
+
+    def step(self, run: StageRun, batch: Batch, epoch_log: EpochLog) -> float:
+        """All groups of one batch; returns the sum of their losses."""
+        steps = self.method.steps(batch, run.stage.name)
+        total = 0.0
+        while True:
+            with self.fabric.autocast(), sharing(self.share):
+                yielded = next(steps, None)
+            if yielded is None:
+                return total
+            name, losses = yielded
+            value = self._move(run, batch, name, losses)
+            total += value
+            epoch_log.count(name, value, losses, len(run.optimizers) > 1)
+
+    def _move(self, run: StageRun, batch: Batch, name: str, losses: Losses) -> float:
+        stage = run.stage
+        if name not in run.optimizers:
+            raise TrainingError(
+                f"stage {stage.name!r} of {type(self.method).__name__} yields the group "
+                f"{name!r}, which it does not move; its groups are {stage.groups}"
+            )
+        spec, optimizer = run.specs[name], run.optimizers[name]
+        set_rate(optimizer, learning_rate(spec, batch.step, run.total))
+        where = f"step {batch.step} of stage {stage.name}, group {name}"
+        try:
+            parameters = self.groups[name]
+            return step_group(
+                losses, self.method, parameters, optimizer, self.fabric, spec.clip, where
+            )
+        except TrainingError as error:
+            first = self.fabric.global_rank == 0
+            raise name_batch(error, batch, self.data, first, self.directory) from error
+
+
+def average_gradients(parameters: list[nn.Parameter], loss: Tensor, fabric: Fabric) -> Tensor:
+    """Mean of the gradients and of the loss over processes; returns the mean loss."""
+    if fabric.world_size == 1:
+        return loss.detach()
+    grads = [p.grad for p in parameters if p.grad is not None]
+    flat = torch.cat([loss.detach().reshape(1).float(), *(g.reshape(-1).float() for g in grads)])
+    flat = cast("Tensor", fabric.all_reduce(flat, reduce_op="mean"))
+    start = 1
+    for grad in grads:
+        grad.copy_(flat[start : start + grad.numel()].view_as(grad))
+        start += grad.numel()
+    return flat[0]
+
+
+def step_group(
+    losses: Losses,
+    method: nn.Module,
+    parameters: list[nn.Parameter],
+    optimizer: torch.optim.Optimizer,
+    fabric: Fabric,
+    clip: float | None,
+    where: str,
+) -> float:
+    """Move one group by one step and return the loss; raises before the weights move.
+
+    Only the gradients of this group are computed, so no other group can be polluted by them.
+    """
+    if not losses.total.requires_grad:
+        raise TrainingError(f"the loss of {where} depends on no parameter that moves in this stage")
+    fabric.backward(losses.total, inputs=parameters)
+    loss = average_gradients(parameters, losses.total, fabric)
+    if clip is not None:
+        norm = fabric.clip_gradients(method, optimizer, max_norm=clip, error_if_nonfinite=False)
+    else:
+        norm = torch.nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
+    # with 16-bit scaling an infinite gradient is met by the scaler, which skips the step
+    scaled = getattr(fabric.strategy.precision, "scaler", None) is not None
+    value, length = float(loss), float(cast("Tensor", norm))
+    if not math.isfinite(value) or not (scaled or math.isfinite(length)):
+        what = f"loss is {value}" if not math.isfinite(value) else f"gradient norm is {length}"
+        raise TrainingError(
+            f"{what} at {where}; the weights were not changed. Look at these rows, or lower the "
+            "learning rate (train.lr) or clip gradients (train.clip)"
+        )
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=True)
+    return value
+
+
+# -------------------------------------------------------------------------------------------------
+# What a checkpoint holds of a run under way, and how a run goes on from it.
+# -------------------------------------------------------------------------------------------------
+
+Weights = dict[str, Tensor]
+
+
+def save_state(
+    folder: Path, method: Method, best: Weights, state: State, log: RunLog, run: StageRun | None
+) -> None:
+    """Write a checkpoint; ``run`` is the stage that is under way, None between stages."""
+    tensors = {f"model.{k}": v for k, v in method.state_dict().items()}
+    tensors.update({f"best.{k}": v for k, v in best.items()})
+    if run is not None:
+        tensors.update(run.tensors())
+    save_checkpoint(folder, tensors, {**vars(state), "log_bytes": log.size()})
+
+
+def restore_state(checkpoint: Checkpoint, method: Method, log: RunLog) -> tuple[State, Weights]:
+    """Weights and log as they were; returns the numbers of the run and its best weights."""
+    state = dict(checkpoint.state)
+    log.cut(int(state.pop("log_bytes")))
+    method.load_state_dict(checkpoint.part("model"))
+    return State(**state), checkpoint.part("best")
+
 
 LOG_STEPS = 50  # between lines of the log inside an epoch
 

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 
-from shasam.data.files import FileSource
+from shasam.data.folder import FileSource
 from shasam.data.source import Listing
 from shasam.errors import DataError
 from shasam.registry import register

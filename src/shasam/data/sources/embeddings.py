@@ -9,14 +9,13 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from shasam.data.features import TABLES, Features, open_features, width_of
-from shasam.data.own_columns import check_named, read_own, split_and_identity, text
+from shasam.data.folder import check_named, read_own, split_and_identity, text
 from shasam.data.source import Listing, Progress, Source
-from shasam.data.vectors import VectorStore
+from shasam.data.vector_files import TABLES, VectorRows, VectorStore, open_features, width_of
 from shasam.errors import DataError
 from shasam.files import remembered_sha256
 from shasam.registry import register
-from shasam.spec.data import DataSpec
+from shasam.spec.fields import DataSpec
 from shasam.tables import TableFile, open_table
 
 _USUAL_ID = "id"
@@ -64,7 +63,7 @@ class Embeddings(Source):
         return open_table(self._file)
 
     @cached_property
-    def features(self) -> Features:
+    def features(self) -> VectorRows:
         """The vectors, if they are those that the specification was made for."""
         asked = self.spec.features_sha256
         found = open_features(self._file, self.spec.features_key, self._id_names)

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from shasam.data.files import FileSource, Folder
-from shasam.data.own_columns import check_named, read_own, split_and_identity, text
+from shasam.data.folder import FileSource, Folder, check_named, read_own, split_and_identity, text
 from shasam.data.source import Exclusion, Listing
 from shasam.errors import DataError
 from shasam.files import file_sha256
@@ -17,7 +16,7 @@ from shasam.tables import open_table
 
 
 @register("table", kind="source")
-class Table(FileSource):
+class TableSource(FileSource):
     """Rows of a table; paths are relative to ``root``, or to the folder of the table."""
 
     summary = "your own images: a CSV or Parquet with a path column"

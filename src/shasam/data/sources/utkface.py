@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import pyarrow as pa
 
-from shasam.data.files import EXTENSIONS, FileSource
+from shasam.data.folder import EXTENSIONS, FileSource
 from shasam.data.source import Exclusion, Label, Listing
 from shasam.errors import DataError
 from shasam.registry import register

@@ -1,0 +1,218 @@
+"""Losses of the rivals: SupCon and FSCL, gradient reversal, distances between distributions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import combinations
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+# -------------------------------------------------------------------------------------------------
+# Contrastive objectives on L2-normalised embeddings: SupCon, FSCL and FSCL+.
+#
+# All take the rows of every view at once: `z_ND` with N = V*B, and labels repeated per view.
+# -------------------------------------------------------------------------------------------------
+
+BASE_TEMPERATURE = 0.07
+
+
+def supcon(
+    z_ND: Tensor, t_N: Tensor, *, temperature: float = 0.1, base: float = BASE_TEMPERATURE
+) -> Tensor:
+    """Supervised contrastive loss (Khosla et al., NeurIPS 2020, "out" form).
+
+    -(τ/base) mean_i 1/|P(i)| Σ_{p∈P(i)} [ z_i·z_p/τ - log Σ_{a≠i} exp(z_i·z_a/τ) ], with P(i) the
+    other rows of i's target class. A row without positives adds 0.
+    """
+    logits_NN, other_NN = _logits(z_ND, temperature)
+    positive_NN = (t_N[:, None] == t_N[None, :]) & other_NN
+    log_prob_NN = logits_NN - _log_sum(logits_NN, other_NN)
+    row_N = (log_prob_NN * positive_NN).sum(1) / positive_NN.sum(1).clamp(min=1)
+    return -(temperature / base) * row_N.mean()
+
+
+def fscl(
+    z_ND: Tensor,
+    t_N: Tensor,
+    s_N: Tensor,
+    *,
+    temperature: float = 0.1,
+    base: float = BASE_TEMPERATURE,
+    group_normalised: bool = False,
+    classes: int = 2,
+    groups: int = 2,
+) -> Tensor:
+    """Fair supervised contrastive loss, FSCL, and FSCL+ where ``group_normalised``.
+
+    Positives P(i): same target. Negatives N(i): other target, same sensitive group. The positives
+    are not in the denominator:
+    l_ip = z_i·z_p/τ - log Σ_{n∈N(i)} exp(z_i·z_n/τ), and 0 for the logarithm of an empty sum.
+    FSCL: -(τ/base) mean_i 1/|P(i)| Σ_p l_ip.
+    FSCL+: -(τ/base) mean_i N/(C·G²) 1/(g_i+1) Σ_p l_ip/g_p, where g_x counts the other rows of x's
+    (target, group) cell: each cell weighs the same, as anchor and as positive.
+    Source: Park et al., CVPR 2022, and its code, which divides column p by g_p and has the
+    constant N/8 for 2 classes and 2 groups; a row without positives adds 0.
+    """
+    logits_NN, other_NN = _logits(z_ND, temperature)
+    same_t_NN = t_N[:, None] == t_N[None, :]
+    same_s_NN = s_N[:, None] == s_N[None, :]
+    positive_NN = same_t_NN & other_NN
+    log_prob_NN = (logits_NN - _log_sum(logits_NN, ~same_t_NN & same_s_NN)) * positive_NN
+    if group_normalised:
+        others_N = (positive_NN & same_s_NN).sum(1)  # g
+        column_N = others_N.clamp(min=1)  # a lone row of a cell has g = 0; the paper has two views
+        scale = len(z_ND) / (classes * groups**2)
+        row_N = scale * (log_prob_NN / column_N[None, :]).sum(1) / (others_N + 1)
+    else:
+        row_N = log_prob_NN.sum(1) / positive_NN.sum(1).clamp(min=1)
+    return -(temperature / base) * row_N.mean()
+
+
+def _logits(z_ND: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+    """Similarities over τ less each row's largest, and the mask of pairs of different rows."""
+    # exp(1/τ) does not fit in half precision, so similarities are taken in full precision
+    with torch.autocast(z_ND.device.type, enabled=False):
+        z_ND = z_ND if z_ND.dtype == torch.float64 else z_ND.float()
+        logits_NN = z_ND @ z_ND.T / temperature
+    logits_NN = logits_NN - logits_NN.max(dim=1, keepdim=True).values.detach()
+    other_NN = ~torch.eye(len(z_ND), dtype=torch.bool, device=z_ND.device)
+    return logits_NN, other_NN
+
+
+def _log_sum(logits_NN: Tensor, mask_NN: Tensor) -> Tensor:
+    """log Σ exp over the masked columns (N, 1); 0 where a row has none."""
+    # filled before the logarithm: -inf rows would give NaN gradients
+    filled_NN = logits_NN.masked_fill(~mask_NN, float("-inf"))
+    some_N1 = mask_NN.any(1, keepdim=True)
+    filled_NN = torch.where(some_N1, filled_NN, torch.zeros_like(filled_NN))
+    return filled_NN.logsumexp(1, keepdim=True) * some_N1
+
+
+# -------------------------------------------------------------------------------------------------
+# Pieces of adversarial objectives: gradient reversal, its ramp, and the entropy of a predictor.
+# -------------------------------------------------------------------------------------------------
+
+
+class _Reverse(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, factor: float) -> Tensor:
+        ctx.factor = factor
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        return -ctx.factor * grad, None
+
+
+def reverse_gradient(x: Tensor, factor: float = 1.0) -> Tensor:
+    """The identity whose gradient is multiplied by -factor (Ganin et al., JMLR 2016)."""
+    return _Reverse.apply(x, factor)
+
+
+def dann_ramp(progress: float, slope: float = 10.0) -> float:
+    """2 / (1 + exp(-slope·p)) - 1: from 0 at the start of training to nearly 1 at its end."""
+    return 2.0 / (1.0 + math.exp(-slope * progress)) - 1.0
+
+
+def negative_entropy(logits: Tensor) -> Tensor:
+    """Mean of Σ_g q_g log q_g over rows and pixels, q = softmax over dimension 1.
+
+    Smallest, -log G, where the predictor knows nothing (Kim et al., CVPR 2019, their eq. 5).
+    """
+    log_q = F.log_softmax(logits.float() if logits.dtype != torch.float64 else logits, dim=1)
+    return (log_q.exp() * log_q).sum(1).mean()
+
+
+# -------------------------------------------------------------------------------------------------
+# Distances between distributions of features: MMD, mean alignment, Gaussian KL, latent blocks.
+# -------------------------------------------------------------------------------------------------
+
+
+def squared_distances(x_ND: Tensor, y_MD: Tensor, *, floor: float = 1e-12) -> Tensor:
+    """‖x_i - y_j‖² as (N, M), in full precision, at least ``floor``."""
+    with torch.autocast(x_ND.device.type, enabled=False):
+        if x_ND.dtype != torch.float64:
+            x_ND, y_MD = x_ND.float(), y_MD.float()
+        # distances do not depend on the origin; near the data the squares below do not cancel
+        origin_D = y_MD.detach().mean(0)
+        x_ND, y_MD = x_ND - origin_D, y_MD - origin_D
+        square = x_ND.pow(2).sum(1)[:, None] + y_MD.pow(2).sum(1)[None, :] - 2 * x_ND @ y_MD.T
+    return square.clamp(min=floor)
+
+
+def mmd(x_ND: Tensor, y_MD: Tensor, scale: Tensor | float) -> Tensor:
+    """MMD²(x, y) = mean K_xx + mean K_yy - 2 mean K_xy with K = exp(-d²/(2·scale))."""
+
+    def kernel_mean(a: Tensor, b: Tensor) -> Tensor:
+        return torch.exp(-squared_distances(a, b) / (2 * scale)).mean()
+
+    return kernel_mean(x_ND, x_ND) + kernel_mean(y_MD, y_MD) - 2 * kernel_mean(x_ND, y_MD)
+
+
+def distillation_mmd(
+    student_BD: Tensor, teacher_BD: Tensor, t_B: Tensor, s_B: Tensor, *, sigma: float = 1.0
+) -> Tensor:
+    """Σ_y Σ_a MMD²(teacher | y ; student | y, a), cells that the batch lacks left out.
+
+    The kernel's scale is σ times the mean squared distance of all teacher-student pairs, a
+    constant; no gradient reaches the teacher (Jung et al., CVPR 2021, and its code).
+    """
+    teacher_BD = teacher_BD.detach()
+    with torch.no_grad():
+        scale = sigma * squared_distances(teacher_BD, student_BD).mean()
+    total = student_BD.sum() * 0.0
+    for t in t_B.unique():
+        for s in s_B.unique():
+            cell_B = (t_B == t) & (s_B == s)
+            if cell_B.any():
+                total = total + mmd(teacher_BD[t_B == t], student_BD[cell_B], scale)
+    return total
+
+
+def conditional_group_mmd(x_BD: Tensor, t_B: Tensor, s_B: Tensor, *, sigma: float = 1.0) -> Tensor:
+    """Mean over classes y and pairs of groups a < b of MMD²(x | y, a ; x | y, b); 0 if no pair.
+
+    The kernel's scale is σ times the mean squared distance of the batch, a constant.
+    """
+    with torch.no_grad():
+        scale = sigma * squared_distances(x_BD, x_BD).mean()
+    terms = []
+    for t in t_B.unique():
+        for a, b in combinations(s_B.unique(), 2):
+            x, y = x_BD[(t_B == t) & (s_B == a)], x_BD[(t_B == t) & (s_B == b)]
+            if len(x) and len(y):
+                terms.append(mmd(x, y, scale))
+    return torch.stack(terms).mean() if terms else x_BD.sum() * 0.0
+
+
+def mean_alignment(x_BD: Tensor, s_B: Tensor) -> Tensor:
+    """Mean over pairs of groups of MSE(mean x | a, mean x | b); 0 for a batch of one group."""
+    means = [x_BD[s_B == s].mean(0) for s in s_B.unique()]
+    terms = [(a - b).pow(2).mean() for a, b in combinations(means, 2)]
+    return torch.stack(terms).mean() if terms else x_BD.sum() * 0.0
+
+
+def standard_normal_kl(mean_BD: Tensor, log_variance_BD: Tensor) -> Tensor:
+    """KL(N(μ, σ²) ‖ N(0, 1)) = -½ Σ_d (1 + log σ² - μ² - σ²), mean over the batch."""
+    terms_BD = 1 + log_variance_BD - mean_BD.pow(2) - log_variance_BD.exp()
+    return -0.5 * terms_BD.sum(1).mean()
+
+
+def total_correlation(real_vs_permuted_B2: Tensor) -> Tensor:
+    """mean(D(z)_0 - D(z)_1): the density ratio read off the discriminator's two logits."""
+    return (real_vs_permuted_B2[:, 0] - real_vs_permuted_B2[:, 1]).mean()
+
+
+def permute_blocks(z_BD: Tensor, sizes: Sequence[int]) -> Tensor:
+    """Shuffle every block of columns but the first over the batch, each with its own order.
+
+    It breaks the dependence between blocks and keeps that within each of them.
+    """
+    first, *others = z_BD.split(list(sizes), dim=1)
+    # drawn on the CPU, so that a seed means the same on every device
+    shuffled = [block[torch.randperm(len(block)).to(block.device)] for block in others]
+    return torch.cat([first, *shuffled], dim=1)

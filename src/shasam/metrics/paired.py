@@ -1,0 +1,335 @@
+"""Compare models on the same rows, methods over seeds, and groups: differences and claims."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from shasam.errors import InputError
+from shasam.metrics import catalogue
+from shasam.metrics.counts import Counts, Estimate, encode
+from shasam.metrics.evaluation import chosen, positive_of, too_few_groups
+from shasam.metrics.intervals import check_comparison, newcombe, quantile, two_sided_p, wilson_ends
+from shasam.metrics.resampling import STRATA, Gap, Pair, Statistic
+from shasam.metrics.scores import ScoreMetric, ScoreMetricByGroup
+
+# -------------------------------------------------------------------------------------------------
+# Two models on the same test rows: difference, interval and p for every metric.
+#
+# Both answers to a row stay together: the unit is the joint count of (class, answer of a,
+# answer of b, group), so that what is hard for both does not count as a difference.
+# -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Metric of a minus metric of b; ``p`` is two-sided for 'they are equally good'."""
+
+    difference: float
+    low: float
+    high: float
+    p: float
+    support: int
+    reason: str | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        number = {k: getattr(self, k) for k in ("difference", "low", "high", "p")}
+        plain = {k: (v if math.isfinite(v) else None) for k, v in number.items()}
+        return plain | {"support": self.support, "reason": self.reason}
+
+
+def compare(
+    label: Any,
+    prediction_a: Any,
+    prediction_b: Any,
+    group: Any,
+    *,
+    classes: Sequence[str] | None = None,
+    groups: Sequence[str] | None = None,
+    positive: int | None = None,
+    draws: int = 2000,
+    seed: int = 0,
+    level: float = 0.95,
+    strata: str = "cell",
+    min_group: int = 0,
+    metrics: Sequence[str] | None = None,
+) -> dict[str, Comparison]:
+    """a - b for every metric of counts; rows of both models are the same, in one order.
+
+    The interval resamples joint answers; ``strata`` says whose sizes are kept, as in ``evaluate``
+    (``cell``: each (class, group), ``group``, or ``none``). Groups with fewer than ``min_group``
+    rows are left out of metrics that compare groups. The p is a permutation test: if the models are
+    equally good, it does not matter whose answer is whose, so the two answers to each row are
+    swapped by a fair coin.
+    """
+    columns = {"label": label, "prediction of a": prediction_a, "prediction of b": prediction_b}
+    [t, a, b], class_names = encode(columns, classes)
+    [s], group_names = encode({"group": group}, groups)
+    if not len(t) == len(a) == len(b) == len(s):
+        raise InputError(
+            f"there are {len(t)} labels, {len(a)} and {len(b)} predictions and {len(s)} groups; "
+            "each row needs one of each"
+        )
+    C, G = len(class_names), len(group_names)
+    check_comparison(C, G, draws)
+    joint = ((t * C + a) * C + b) * G + s
+    n_CABG = np.bincount(joint, minlength=C**3 * G).reshape(C, C, C, G)
+    counts = Counts(n_CABG.sum(2), class_names, group_names)
+    positive = positive_of(counts, positive)
+    rng = np.random.default_rng(seed)
+    drawn, expected = _resample(n_CABG, draws, rng, strata)
+    swapped = _swap(n_CABG, draws, rng)
+    pair = Pair(_both(n_CABG), _both(drawn), _both(expected), _both(swapped), positive)
+    places = counts.large(min_group)
+    some = len(places) < G
+    of_large = (counts.only(places), pair.only(places)) if some else (counts, pair)
+    out: dict[str, Comparison] = {}
+    for metric in chosen(metrics):
+        if isinstance(metric.value, ScoreMetric | ScoreMetricByGroup):
+            continue
+        table, used = of_large if metric.between_groups else (counts, pair)
+        reason = too_few_groups(counts, min_group) if metric.between_groups else None
+        reason = reason or metric.undefined_because(table, positive)
+        support = metric.support(table, positive) if table.groups else 0
+        if reason:
+            out[metric.name] = Comparison(math.nan, math.nan, math.nan, math.nan, support, reason)
+        else:
+            out[metric.name] = _compared(metric.value, used, level, support)
+    return out
+
+
+def _compared(statistic: Statistic, pair: Pair, level: float, support: int) -> Comparison:
+    of_a, of_b = (float(statistic.value(n, pair.positive)) for n in pair.tables)
+    chance_a, chance_b = (statistic.value(n, pair.positive) for n in pair.swapped)
+    difference = of_a - of_b
+    as_far = int((np.abs(chance_a - chance_b) >= abs(difference) - 1e-12).sum())
+    p = (1 + as_far) / (1 + len(chance_a))
+    low, high = statistic.difference_ends(pair, level)
+    return Comparison(difference, min(low, difference), max(high, difference), p, support)
+
+
+def _both(n_CABG: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The table of each model: summing out b's answers leaves a's, and the other way round."""
+    return n_CABG.sum(-2), n_CABG.sum(-3)
+
+
+def _resample(
+    n_CABG: np.ndarray, draws: int, rng: np.random.Generator, strata: str
+) -> tuple[np.ndarray, np.ndarray]:
+    """Dirichlet shares of joint answers within each stratum (draws, C, A, B, G), and their mean."""
+    if strata not in STRATA:
+        raise InputError(f"strata {strata!r} is not known; there are: {', '.join(STRATA)}")
+    axes = {"cell": (1, 2), "group": (0, 1, 2), "none": (0, 1, 2, 3)}[strata]
+    size = n_CABG.sum(axes, keepdims=True)
+    answers = n_CABG.shape[1] * n_CABG.shape[2]
+    occupied = n_CABG.sum((1, 2), keepdims=True)
+    alpha = np.where(occupied > 0, n_CABG + 1.0 / answers, 0.0)
+    weight = rng.standard_gamma(np.broadcast_to(alpha, (draws, *alpha.shape)))
+    whole = weight.sum(tuple(axis + 1 for axis in axes), keepdims=True)
+    share = weight / np.where(whole > 0, whole, 1.0)
+    return share * size, alpha / np.maximum(alpha.sum(axes, keepdims=True), 1e-300) * size
+
+
+def _swap(n_CABG: np.ndarray, draws: int, rng: np.random.Generator) -> np.ndarray:
+    """Tables in which each row's two answers were swapped by a fair coin."""
+    out = np.empty((draws, *n_CABG.shape), dtype=np.int64)
+    both = n_CABG + np.swapaxes(n_CABG, 1, 2)
+    for i in range(n_CABG.shape[1]):
+        out[:, :, i, i] = n_CABG[:, i, i]
+        for j in range(i + 1, n_CABG.shape[2]):
+            kept = rng.binomial(both[:, i, j], 0.5, size=(draws, *both[:, i, j].shape))
+            out[:, :, i, j] = kept
+            out[:, :, j, i] = both[:, i, j] - kept
+    return out
+
+
+# -------------------------------------------------------------------------------------------------
+# The same experiment with several seeds: mean, spread, and a paired comparison.
+# -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Mean over seeds, sample standard deviation, and Student's interval for the mean."""
+
+    mean: float
+    sd: float
+    low: float
+    high: float
+    seeds: int
+    reason: str | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        number = {k: getattr(self, k) for k in ("mean", "sd", "low", "high")}
+        plain = {k: (v if math.isfinite(v) else None) for k, v in number.items()}
+        return plain | {"seeds": self.seeds, "reason": self.reason}
+
+
+def over_seeds(values: Sequence[float | Estimate], level: float = 0.95) -> Spread:
+    """mean ± t(n-1) sd / √n over seeds; with one seed there is no spread, and it says so."""
+    x = _numbers(values)
+    if not len(x):
+        return Spread(math.nan, math.nan, math.nan, math.nan, 0, "no seeds")
+    if np.isnan(x).any():
+        bad = int(np.isnan(x).sum())
+        reason = f"{bad} of {len(x)} seeds have no value"
+        return Spread(math.nan, math.nan, math.nan, math.nan, len(x), reason)
+    if len(x) == 1:
+        return Spread(float(x[0]), math.nan, math.nan, math.nan, 1, "one seed has no spread")
+    sd = float(x.std(ddof=1))
+    half = quantile(level, len(x) - 1) * sd / math.sqrt(len(x))
+    mean = float(x.mean())
+    return Spread(mean, sd, mean - half, mean + half, len(x))
+
+
+def compare_seeds(
+    a: Sequence[float | Estimate], b: Sequence[float | Estimate], level: float = 0.95
+) -> Comparison:
+    """a - b, paired by seed: Student's interval and p for the mean difference."""
+    x, y = _numbers(a), _numbers(b)
+    if len(x) != len(y):
+        raise InputError(
+            f"there are {len(x)} seeds on one side and {len(y)} on the other; a paired comparison "
+            "needs the same seeds in the same order"
+        )
+    spread = over_seeds(list(x - y), level)
+    if math.isnan(spread.mean) or len(x) < 2:
+        return Comparison(spread.mean, math.nan, math.nan, math.nan, len(x), spread.reason)
+    if spread.sd == 0:
+        p = 1.0 if spread.mean == 0 else 0.0
+    else:
+        p = two_sided_p(spread.mean / (spread.sd / math.sqrt(len(x))), len(x) - 1)
+    return Comparison(spread.mean, spread.low, spread.high, p, len(x))
+
+
+def _numbers(values: Sequence[float | Estimate]) -> np.ndarray:
+    return np.array([v.value if isinstance(v, Estimate) else float(v) for v in values])
+
+
+# -------------------------------------------------------------------------------------------------
+# Whether a gap is significant, which groups it is between, and how large it could be.
+# -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """The two groups that lie farthest apart on one rate, and by how much."""
+
+    rate: str  # the class or prediction whose rate it is; empty where there is one rate only
+    low_group: str
+    high_group: str
+    low: Estimate  # rate of each group with Wilson's interval
+    high: Estimate
+    gap: Estimate  # its interval holds for all pairs at once, so it may be read of the widest one
+
+
+def widest(
+    counts: Counts, metric: str = "eo_mean", *, positive: int | None = None, level: float = 0.95
+) -> Contrast | None:
+    """Which pair of groups and which class make the largest term of a gap, if there is one.
+
+    The widest of many gaps is partly luck. So its interval (Newcombe 1998) has the error
+    probability divided by the number of pairs and rates that it was chosen from.
+
+    >>> n = np.array([[[80, 60], [20, 40]], [[10, 10], [90, 90]]])
+    >>> found = widest(Counts(n, ("no", "yes"), ("a", "b")))
+    >>> found.rate, found.low_group, found.high_group, round(found.gap.value, 2)
+    ('no', 'b', 'a', 0.2)
+    """
+    statistic = catalogue.named(metric).value
+    if not isinstance(statistic, Gap) or len(counts.groups) < 2:
+        return None
+    table_SKG = statistic.table(counts.n_CPG, positive)
+    rates_RG = statistic.rates(counts.n_CPG, positive)
+    R, G = rates_RG.shape
+    if np.isnan(rates_RG).any():
+        return None
+    row = int((rates_RG.max(-1) - rates_RG.min(-1)).argmax())
+    low, high = int(rates_RG[row].argmin()), int(rates_RG[row].argmax())
+    size_G = table_SKG.sum(1)[row * len(table_SKG) // R]
+    ends = newcombe(
+        float(rates_RG[row, high]), int(size_G[high]), float(rates_RG[row, low]), int(size_G[low]),
+        1 - (1 - level) / (R * G * (G - 1) / 2),
+    )  # fmt: skip
+    rates = []
+    for g in (low, high):
+        below, above = wilson_ends(rates_RG[row, [g]], size_G[[g]], level)
+        rates.append(
+            Estimate(float(rates_RG[row, g]), float(below[0]), float(above[0]), int(size_G[g]))
+        )
+    gap = Estimate(
+        rates[1].value - rates[0].value, max(ends[0], 0.0), ends[1], int(size_G[[low, high]].min())
+    )
+    name = counts.classes[row] if len(counts.classes) == R else ""
+    return Contrast(name, counts.groups[low], counts.groups[high], rates[0], rates[1], gap)
+
+
+def holm(p: Sequence[float]) -> list[float]:
+    """Holm's adjustment (1979): claims over several attributes err together at the level of one.
+
+    >>> holm([0.01, 0.04, 0.03])
+    [0.03, 0.06, 0.06]
+    """
+    order = sorted(range(len(p)), key=lambda i: p[i])
+    adjusted, least = [1.0] * len(p), 0.0
+    for rank, i in enumerate(order):
+        least = max(least, min(1.0, (len(p) - rank) * p[i]))
+        adjusted[i] = least
+    return adjusted
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A gap and what may be said of it, at a stated error rate."""
+
+    metric: str
+    estimate: Estimate
+    p: float  # adjusted for the number of attributes that were looked at
+    level: float
+    contrast: Contrast | None
+    attributes: int = 1  # how many were looked at
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain JSON."""
+        found = {"metric": self.metric, "real": self.real, "p": self.p}
+        found |= {"attributes": self.attributes, "level": self.level, "widest": None}
+        if self.contrast is not None:
+            found["widest"] = {
+                "rate": self.contrast.rate,
+                "low_group": self.contrast.low_group,
+                "high_group": self.contrast.high_group,
+                "gap": self.contrast.gap.as_dict(),
+            }
+        return found
+
+    @property
+    def real(self) -> bool:
+        """Chance alone would rarely give as much, and the interval does not reach 0."""
+        return self.p <= 1 - self.level + 1e-12 and self.estimate.low > 0
+
+
+def claim_of(
+    counts: Counts,
+    estimates: Mapping[str, Estimate],
+    *,
+    positive: int | None = None,
+    level: float = 0.95,
+) -> Claim | None:
+    """The claim about equalized odds or, where that has no value, about accuracy by group."""
+    for metric in ("eo_mean", "accuracy_gap"):
+        e = estimates.get(metric)
+        if e is not None and e.defined and e.p is not None:
+            contrast = widest(counts, metric, positive=positive, level=level)
+            return Claim(metric, e, e.p, level, contrast)
+    return None
+
+
+def adjusted(claims: Sequence[Claim | None]) -> list[Claim | None]:
+    """The claims about several attributes of one model, with Holm's adjustment."""
+    made = [c for c in claims if c is not None]
+    new = iter(holm([c.p for c in made]))
+    return [None if c is None else replace(c, p=next(new), attributes=len(made)) for c in claims]

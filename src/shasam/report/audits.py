@@ -1,0 +1,371 @@
+"""Audit predictions: from tables to subjects, pairs of models, limits, JSON and JUnit."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
+
+from shasam.errors import InputError, MemoryLimitError, SpecError
+from shasam.files import append, write_atomic
+from shasam.metrics import Comparison, Slices, adjusted, as_json, catalogue, compare, worst_slices
+from shasam.metrics.intervals import affordable_draws
+from shasam.output import complain, markdown_code, markdown_table, markdown_text, visible
+from shasam.registry import did_you_mean
+from shasam.report.subject import AuditOptions, Subject
+from shasam.report.verdict import comparison_line, count, interval, percent, verdict
+from shasam.types import Predictions
+
+# -------------------------------------------------------------------------------------------------
+# Two models on the same rows: matched and compared, as a sentence, a table row or JSON.
+# -------------------------------------------------------------------------------------------------
+
+BASELINE = "ce"
+
+
+@dataclass(frozen=True)
+class Pairing:
+    """What was found for a - b through one attribute, or why nothing was."""
+
+    a: str
+    b: str
+    attribute: str
+    found: dict[str, Comparison] | None
+    reason: str = ""
+
+    @property
+    def line(self) -> str:
+        """One sentence."""
+        if self.found is None:
+            return f"{self.a} against {self.b}: not compared, because {self.reason}."
+        return comparison_line(self.a, self.b, self.found)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain JSON."""
+        found = None if self.found is None else {k: c.as_dict() for k, c in self.found.items()}
+        return {
+            "model": self.a,
+            "against": self.b,
+            "attribute": self.attribute,
+            "differences": found,
+            "reason": self.reason or None,
+        }
+
+
+def is_plain(method: str) -> bool:
+    """Whether it is cross-entropy, the method that does nothing about the groups."""
+    return method.split(" (")[0].split("@")[0].lower() in (BASELINE, "cross-entropy")
+
+
+def baseline_of(names: Sequence[str]) -> str:
+    """What others are compared with: cross-entropy where it is there, else the first."""
+    return min(filter(is_plain, names), key=lambda name: ("@" in name, name), default=names[0])
+
+
+def pairings(subjects: Sequence[Sequence[Subject]], drawn: AuditOptions) -> list[Pairing]:
+    """Each file of an audit against the first, through each attribute."""
+    by_attribute: dict[str, list[Subject]] = {}
+    for of_file in subjects:
+        for subject in of_file:
+            by_attribute.setdefault(subject.attribute, []).append(subject)
+    out = []
+    for attribute, members in by_attribute.items():
+        base = baseline_of([s.name for s in members])
+        other = next(s for s in members if s.name == base)
+        out += [pairing(s, other, attribute, drawn) for s in members if s.name != base]
+    return out
+
+
+def pairing(a: Subject, b: Subject, attribute: str, drawn: AuditOptions) -> Pairing:
+    """Both on the same rows, matched by id where there is one."""
+    x, y = a.rows, b.rows
+    order_x, order_y, reason = _matched(x, y)
+    if reason:
+        return Pairing(a.name, b.name, attribute, None, reason)
+    try:
+        found = compare(
+            x.target[order_x],
+            x.prediction[order_x],
+            y.prediction[order_y],
+            x.sensitive[order_x],
+            classes=x.classes,
+            groups=x.groups,
+            positive=x.positive,
+            draws=drawn.draws,
+            seed=drawn.seed,
+            level=drawn.level,
+            strata=drawn.strata,
+            min_group=drawn.min_group,
+        )
+    except (InputError, MemoryLimitError) as error:
+        return Pairing(a.name, b.name, attribute, None, str(error))
+    return Pairing(a.name, b.name, attribute, found)
+
+
+def _matched(x: Predictions, y: Predictions) -> tuple[Any, Any, str]:
+    """Orders in which the rows of both are the same, or the reason why there are none."""
+    everything = slice(None)
+    if x.classes != y.classes or x.groups != y.groups:
+        return everything, everything, "their classes or groups are not the same"
+    if not (x.row_by_row and y.row_by_row):
+        return everything, everything, "rows were counted and are not known one by one"
+    if x.context.weights is not None or y.context.weights is not None:
+        return everything, everything, "rows are weighted, and differences do not take weights"
+    if len(x) != len(y):
+        numbers = f"{len(x):,} and {len(y):,}"
+        return everything, everything, f"their test rows are not the same ({numbers})"
+    order_x: Any = everything
+    order_y: Any = everything
+    if len(x.ids) and len(y.ids):
+        order_x, order_y = np.argsort(x.ids, kind="stable"), np.argsort(y.ids, kind="stable")
+        if not (x.ids[order_x] == y.ids[order_y]).all():
+            return everything, everything, "their ids are not the same"
+    same = x.target[order_x] == y.target[order_y]
+    same &= x.sensitive[order_x] == y.sensitive[order_y]
+    if not same.all():
+        differ = int((~same).sum())
+        return everything, everything, f"labels or groups differ in {differ:,} of their rows"
+    return order_x, order_y, ""
+
+
+# -------------------------------------------------------------------------------------------------
+# Audits: from predictions to subjects, JSON, and limits for continuous integration.
+# -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Limit:
+    """``eo_mean=0.05``: the largest value (for accuracies the smallest) that passes."""
+
+    metric: str
+    end: str  # value, low or high
+    bound: float
+
+    @property
+    def words(self) -> str:
+        """As it is written."""
+        end = "" if self.end == "value" else f".{self.end}"
+        return f"{self.metric}{end}={self.bound:g}"
+
+    def broken(self, subject: Subject) -> str | None:
+        """A sentence where the limit is broken; an undefined metric cannot pass."""
+        e = subject.estimates.get(self.metric)
+        where = f"{subject.name}, by {subject.attribute}"
+        if e is None:
+            return f"{self.metric} was not computed for {where} (it needs scores)"
+        found = getattr(e, self.end)
+        if not e.defined:
+            return f"{self.metric} is undefined for {where}: {e.reason}"
+        high_is_good = catalogue.named(self.metric).better == "high"
+        if found < self.bound if high_is_good else found > self.bound:
+            word = "below" if high_is_good else "over"
+            name = self.metric if self.end == "value" else f"{self.metric}.{self.end}"
+            return f"{name} = {found:.4f} is {word} the limit {self.bound:g} for {where}"
+        return None
+
+
+def limits_of(texts: Sequence[str]) -> list[Limit]:
+    """Parse ``METRIC=LIMIT`` and ``METRIC.low=LIMIT``."""
+    out = []
+    for text in texts:
+        name, _, bound = text.partition("=")
+        metric, dot, end = name.strip().rpartition(".")
+        if not dot or end not in ("value", "low", "high"):
+            metric, end = name.strip(), "value"
+        catalogue.named(metric)
+        try:
+            value = float(bound)
+        except ValueError:
+            raise SpecError(f"{text!r} is not a limit; write it like eo_mean=0.05") from None
+        if not 0 <= value <= 2:
+            raise SpecError(f"the limit {bound} is not a fraction; 5 points are 0.05")
+        out.append(Limit(metric, end, value))
+    return out
+
+
+def subjects_of(
+    tables: Sequence[Predictions],
+    drawn: AuditOptions,
+    *,
+    tell: Callable[[str], None] = complain,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> list[Subject]:
+    """One subject for each sensitive attribute, and for their intersection.
+
+    Where memory is short, fewer draws are taken; an intersection of too many groups for any is
+    left out. ``tell`` reports both. Claims about gaps allow for the number of attributes (Holm's
+    adjustment).
+    """
+    _check_reference(tables, drawn)
+    out: list[Subject] = []
+    for number, rows in enumerate(tables):
+        progress(number, len(tables))
+        what = f"{rows.name}, by {rows.attribute}"
+        classes, groups = len(rows.classes), len(rows.groups)
+        try:
+            affordable = affordable_draws(classes, groups, drawn.draws, scores=rows.scored)
+        except MemoryLimitError as error:
+            if not out:
+                raise
+            tell(f"{what}: left out. {error}")
+            continue
+        if affordable < drawn.draws:
+            tell(
+                f"{what}: {affordable:,} draws instead of {drawn.draws:,}, because {classes:,} "
+                f"classes and {groups:,} groups need a lot of memory"
+            )
+        drawn_here = replace(drawn, draws=affordable)
+        out.append(Subject.of(rows, drawn_here, unit="rows", metrics=["all"]))
+    claims = adjusted([s.claim for s in out])
+    out = [replace(s, claim=c) for s, c in zip(out, claims, strict=True)]
+    return [replace(out[0], slices=_slices(tables[0], drawn)), *out[1:]]
+
+
+def _check_reference(tables: Sequence[Predictions], drawn: AuditOptions) -> None:
+    known = list(dict.fromkeys(group for rows in tables for group in rows.groups))
+    for name in drawn.reference:
+        if name not in known:
+            raise InputError(
+                f"--reference {name}: there is no such group{did_you_mean(name, known)}"
+            )
+
+
+def _slices(rows: Predictions, drawn: AuditOptions) -> Slices | None:
+    """The worst slices of all rows; weights do not count here, because the test needs rows."""
+    context = rows.context
+    if not context.columns:
+        return None
+    return worst_slices(
+        rows.prediction != rows.target,
+        context.columns,
+        context.rules,
+        min_support=drawn.min_slice,
+        level=drawn.level,
+        repeats=rows.repeats,
+    )
+
+
+def as_document(
+    subjects: Sequence[Sequence[Subject]], pairings: Sequence[Pairing], drawn: AuditOptions
+) -> dict[str, Any]:
+    """All numbers of an audit, and how the intervals were made, as plain JSON."""
+    return {
+        "intervals": asdict(drawn) | {"reference": list(drawn.reference)},
+        "audits": [
+            {
+                "model": s.name,
+                "attribute": s.attribute,
+                "rows": s.rows.total,
+                "weight": s.rows.context.weight or None,
+                "draws": s.drawn.draws,
+                "classes": list(s.counts.classes),
+                "groups": list(s.counts.groups),
+                "not_compared": list(s.small),
+                "verdict": verdict(s),
+                "claim": None if s.claim is None else s.claim.as_dict(),
+                "approximate": s.approximate,
+                "metrics": as_json(s.estimates),
+                "reference": None if s.reference is None else s.reference.as_dict(),
+                "over_time": None if s.timeline is None else s.timeline.as_dict(),
+                "cells": [
+                    {"class": r.name, "group": r.group, "accuracy": r.estimate.as_dict()}
+                    for r in s.cells
+                ],
+                "counts": s.counts.n_CPG.tolist(),
+            }
+            for of_file in subjects
+            for s in of_file
+        ],
+        "slices": [
+            {"model": s.name, **s.slices.as_dict()}
+            for of_file in subjects
+            for s in of_file
+            if s.slices is not None
+        ],
+        "comparisons": [p.as_dict() for p in pairings],
+    }
+
+
+def write_json(
+    path: Path,
+    subjects: Sequence[Sequence[Subject]],
+    pairings: Sequence[Pairing],
+    drawn: AuditOptions,
+) -> None:
+    """All numbers of an audit in a file."""
+    content = as_document(subjects, pairings, drawn)
+    write_atomic(path, json.dumps(content, indent=1, allow_nan=False) + "\n")
+
+
+# -------------------------------------------------------------------------------------------------
+# What a build reads of an audit: JUnit XML, and a Markdown summary such as GitHub's.
+# -------------------------------------------------------------------------------------------------
+
+SHOWN = ("accuracy", "eo_mean", "demographic_parity", "worst_group_accuracy")
+
+
+def write_junit(path: Path, subjects: Sequence[Subject], limits: Sequence[Limit]) -> None:
+    """A test case for every limit and subject; a broken limit is a failure."""
+    suite = ElementTree.Element("testsuite", name="shasam audit")
+    failures = 0
+    for subject in subjects:
+        for limit in limits:
+            case = ElementTree.SubElement(
+                suite,
+                "testcase",
+                classname=visible(f"{subject.name}, by {subject.attribute}"),
+                name=visible(limit.words),
+            )
+            broken = limit.broken(subject)
+            if broken:
+                failures += 1
+                failure = ElementTree.SubElement(case, "failure", message=visible(broken))
+                failure.text = visible("\n".join(verdict(subject)))
+    suite.set("tests", str(len(suite)))
+    suite.set("failures", str(failures))
+    ElementTree.indent(suite)
+    write_atomic(path, ElementTree.tostring(suite, encoding="unicode", xml_declaration=True) + "\n")
+
+
+def add_summary(
+    path: Path,
+    subjects: Sequence[Subject],
+    limits: Sequence[Limit],
+    pairings: Sequence[Pairing],
+) -> None:
+    """Verdicts, headline metrics, limits and comparisons, added to the end of a file."""
+    lines = ["## shasam audit", ""]
+    for subject in subjects:
+        lines += [f"### {markdown_text(subject.name)}, by {markdown_text(subject.attribute)}", ""]
+        lines += [markdown_text(" ".join(verdict(subject))), ""]
+        rows = []
+        for key in SHOWN:
+            e = subject.estimates[key]
+            numbers = (
+                [percent(e.value), interval(e)]
+                if e.defined
+                else ["–", markdown_text(e.reason or "")]
+            )
+            rows.append([markdown_code(key), *numbers, count(e.support)])
+        lines += [
+            *markdown_table(["metric, % and points", "value", "interval", "support"], rows),
+            "",
+        ]
+    if limits:
+        rows = [
+            [
+                markdown_text(f"{s.name}, by {s.attribute}"),
+                markdown_code(limit.words),
+                f"**failed**: {markdown_text(broken)}" if (broken := limit.broken(s)) else "passed",
+            ]
+            for s in subjects
+            for limit in limits
+        ]
+        lines += [*markdown_table(["audit", "limit", "result"], rows), ""]
+    lines += [f"- {markdown_text(p.line)} ({markdown_text(p.attribute)})" for p in pairings]
+    append(path, ("\n".join(lines) + "\n").encode())

@@ -1,0 +1,136 @@
+"""What an audit prints: the verdict, the accuracy of every cell, every metric with its interval."""
+
+from __future__ import annotations
+
+from rich import box
+from rich.table import Table
+
+from shasam.metrics import Estimate, Slices, catalogue
+from shasam.output import Screen
+from shasam.report.audits import Pairing
+from shasam.report.subject import Reference, Subject, Timeline
+from shasam.report.verdict import count, found_slices, percent, verdict
+
+_PRINTED_RATES = ("selection", "fpr", "fnr")
+WIDE = 100  # columns from which a metric's label fits beside its name
+
+
+def print_subject(subject: Subject, screen: Screen) -> None:
+    """One model through one attribute."""
+    screen.print()
+    screen.print(f"{subject.name}, by {subject.attribute}", style="bold")
+    for line in verdict(subject):
+        screen.print(line)
+    screen.print(_cells(subject))
+    screen.print(_metrics(subject, screen.width >= WIDE))
+    for why in dict.fromkeys(subject.approximate.values()):
+        screen.print(f"≈ approximate: {why}", style="dim")
+    if subject.reference is not None:
+        screen.print(_against(subject, subject.reference))
+        screen.print(subject.reference.four_fifths(subject.small))
+    if subject.timeline is not None:
+        screen.print(_over_time(subject.timeline))
+    if subject.slices is not None:
+        screen.print(_slices(subject.slices))
+        screen.print(found_slices(subject.slices))
+
+
+def print_pairing(pair: Pairing, screen: Screen) -> None:
+    """Two files on the same rows: the sentence, and every metric's difference."""
+    screen.print()
+    screen.print(f"{pair.a} against {pair.b}, by {pair.attribute}", style="bold")
+    screen.print(pair.line)
+    if pair.found is None:
+        return
+    title = f"{pair.a} minus {pair.b}, in points"
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
+    table.add_column("metric", overflow="fold", min_width=_longest())
+    for name in ("difference", "interval", "p"):
+        table.add_column(name, justify="right")
+    for key, c in pair.found.items():
+        if c.reason:
+            table.add_row(key, "–", c.reason, "")
+            continue
+        span = f"{percent(c.low, 2)} – {percent(c.high, 2)}"
+        table.add_row(key, percent(c.difference, 2), span, f"{c.p:.3f}")
+    screen.print(table)
+
+
+def _longest() -> int:
+    """Letters of the longest metric, and its arrow."""
+    return max(map(len, catalogue.metrics())) + 2
+
+
+def _cells(subject: Subject) -> Table:
+    table = Table(title="Accuracy by class and group", title_justify="left", box=box.SIMPLE_HEAD)
+    table.add_column("class", overflow="fold")
+    table.add_column("group", overflow="fold")
+    for name in (subject.unit, "correct, %", "interval"):
+        table.add_column(name, justify="right")
+    for rate in subject.cells:
+        value, span = _shown(rate.estimate, 1)
+        small = "dim" if rate.group in subject.small else None
+        support = count(rate.estimate.support)
+        table.add_row(str(rate.name), rate.group, support, value, span, style=small)
+    return table
+
+
+def _metrics(subject: Subject, wide: bool) -> Table:
+    """The name of a metric is what --fail-over takes, so it is folded rather than cut off."""
+    table = Table(title="Metrics, in % and points", title_justify="left", box=box.SIMPLE_HEAD)
+    table.add_column("metric", overflow="fold", min_width=_longest())
+    if wide:
+        table.add_column("", overflow="fold")
+    for name in ("value", f"{100 * subject.drawn.level:g} % interval", "support"):
+        table.add_column(name, justify="right")
+    for key, e in subject.estimates.items():
+        better = {"high": "↑", "low": "↓"}[catalogue.named(key).better]
+        value, span = _shown(e, 2)
+        span = f"≈ {span}" if key in subject.approximate else span
+        label = [catalogue.label_of(key)] if wide else []
+        table.add_row(f"{key} {better}", *label, value, span, count(e.support))
+    return table
+
+
+def _against(subject: Subject, reference: Reference) -> Table:
+    """Three rates of every group against the reference; JSON and the page have all six."""
+    table = Table(title=f"Against {reference.says}", title_justify="left", box=box.SIMPLE_HEAD)
+    table.add_column("rate", overflow="fold")
+    table.add_column("group", overflow="fold")
+    for name in ("difference, points", "ratio, %"):
+        table.add_column(name, justify="right")
+    for rate in _PRINTED_RATES:
+        for a in reference.rates[rate]:
+            ends = ["{} ({})".format(*_shown(e, 1)) for e in (a.difference, a.ratio)]
+            table.add_row(rate, a.group, *ends, style="dim" if a.group in subject.small else None)
+    return table
+
+
+def _over_time(timeline: Timeline) -> Table:
+    title = f"{timeline.metric} by {timeline.period} of {timeline.column}, in points"
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
+    table.add_column(timeline.period)
+    for name in ("rows", "value", "interval", "support"):
+        table.add_column(name, justify="right")
+    for p in timeline.periods:
+        table.add_row(p.name, count(p.rows), *_shown(p.estimate, 2), count(p.estimate.support))
+    return table
+
+
+def _slices(found: Slices) -> Table:
+    table = Table(title="Worst slices", title_justify="left", box=box.SIMPLE_HEAD)
+    table.add_column("slice", overflow="fold")
+    for name in ("rows", "wrong, %", "interval", "rest, %", "q"):
+        table.add_column(name, justify="right")
+    for s in found.found:
+        numbers = [*_shown(s.rate, 1), percent(s.rest), f"{s.q:.3f}" if s.q >= 0.001 else "<0.001"]
+        known = None if s.q <= found.false_finds else "dim"
+        table.add_row(s.name, count(s.rate.support), *numbers, style=known)
+    return table
+
+
+def _shown(e: Estimate, digits: int) -> tuple[str, str]:
+    """Value and interval, or a dash and the reason why there is none."""
+    if not e.defined:
+        return "–", e.reason or ""
+    return percent(e.value, digits), f"{percent(e.low, digits)} – {percent(e.high, digits)}"

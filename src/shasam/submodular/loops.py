@@ -1,0 +1,223 @@
+"""Compiled loops that every set function uses: threads, blocks of upper bounds, norms of rows."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from numba import njit
+
+# -------------------------------------------------------------------------------------------------
+# Several threads for compiled loops that release the interpreter lock.
+#
+# A plain pool of Python threads, not numba's own: that one ends a process which was forked after
+# its first use. As many threads as torch uses (`torch.set_num_threads`, OMP_NUM_THREADS).
+# -------------------------------------------------------------------------------------------------
+
+_WORTH = 1_000_000  # kernel entries per thread, below which handing over costs more than it saves
+T = TypeVar("T")
+_pool: ThreadPoolExecutor | None = None
+_size = 0
+
+
+def count(entries: int) -> int:
+    """How many threads a loop over this many kernel entries is worth."""
+    return max(1, min(torch.get_num_threads(), entries // _WORTH))
+
+
+def run(loop: Callable[..., Any], parts: Sequence[tuple[Any, ...]]) -> list[Any]:
+    """Call ``loop`` with each tuple of arguments at the same time; the results in order."""
+    if len(parts) == 1:
+        return [loop(*parts[0])]
+    waiting = [_workers(len(parts) - 1).submit(loop, *part) for part in parts[1:]]
+    return [loop(*parts[0]), *(work.result() for work in waiting)]
+
+
+def each(task: Callable[[T], Any], works: Sequence[T]) -> Iterator[Any]:
+    """``task`` of every work, several at the same time with one thread each; results in order.
+
+    Whole tasks side by side do not wait for each other; threads inside a short task would.
+    """
+    threads = torch.get_num_threads()
+    if threads == 1 or len(works) == 1:
+        yield from map(task, works)
+        return
+    torch.set_num_threads(1)  # a thread takes this over when it first computes
+    try:
+        with ThreadPoolExecutor(min(threads, len(works)), thread_name_prefix="part") as pool:
+            try:
+                yield from pool.map(task, works)
+            finally:
+                pool.shutdown(cancel_futures=True)
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _workers(size: int) -> ThreadPoolExecutor:
+    global _pool, _size
+    if _pool is None or size > _size:
+        _pool, _size = ThreadPoolExecutor(size, thread_name_prefix="shasam"), size
+    return _pool
+
+
+def _forget() -> None:
+    """A forked child has no threads but its own."""
+    global _pool, _size
+    _pool, _size = None, 0
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)
+
+
+# -------------------------------------------------------------------------------------------------
+# Upper bounds of candidates, kept in blocks so that a scan skips many of them together.
+#
+# A bound is a gain that was true earlier; for a submodular function it can only have fallen since.
+# Ties, values closer than TIE relative, go to the lowest position.
+# -------------------------------------------------------------------------------------------------
+
+BLOCK = 32  # candidates whose largest bound is kept
+# Maxima may be reordered, so that they are vectorised; infinities keep their meaning.
+_REORDER = {"nnan", "nsz", "reassoc", "contract"}
+TIE = 1e-10  # gains closer than this, relative to the best, are a tie
+
+
+@njit(cache=True, nogil=True, fastmath=_REORDER)
+def block_top(value_C, b):
+    """The largest value of a block; the picked hold -inf."""
+    top = -np.inf
+    for c in range(b * BLOCK, min((b + 1) * BLOCK, value_C.shape[0])):
+        top = max(top, value_C[c])
+    return top
+
+
+@njit(cache=True, nogil=True)
+def block_tops(value_C):
+    """The largest value of every block: what lies below the cut is skipped a block at a time."""
+    tops_B = np.empty((value_C.shape[0] + BLOCK - 1) // BLOCK, np.float64)
+    for b in range(tops_B.shape[0]):
+        tops_B[b] = block_top(value_C, b)
+    return tops_B
+
+
+@njit(cache=True, nogil=True)
+def position(value_C, b, value):
+    """The first position of a value that is in block b."""
+    c = b * BLOCK
+    while value_C[c] != value:
+        c += 1
+    return c
+
+
+@njit(cache=True, nogil=True)
+def highest(value_C, tops_B):
+    """The first position of the largest value."""
+    top = 0
+    for b in range(1, tops_B.shape[0]):
+        if tops_B[b] > tops_B[top]:
+            top = b
+    return position(value_C, top, tops_B[top])
+
+
+@njit(cache=True, nogil=True)
+def first_of_ties(value_C, tops_B, best):
+    """The lowest position whose value ties with the best one; the first such is up to date."""
+    cut = value_C[best] - TIE * abs(value_C[best])
+    for b in range(best // BLOCK + 1):
+        if tops_B[b] >= cut:
+            for c in range(b * BLOCK, min((b + 1) * BLOCK, best)):
+                if value_C[c] >= cut:
+                    return c
+    return best
+
+
+@njit(cache=True, nogil=True)
+def cannot_win(value_C, c, best, cut):
+    """Is an old value, which is an upper bound, too low to be picked before the best one?"""
+    return value_C[c] < cut or (c > best and value_C[c] <= value_C[best])
+
+
+# -------------------------------------------------------------------------------------------------
+# Compiled loops over matrices: norms of rows, the mirror of a symmetric kernel, its symmetry.
+# -------------------------------------------------------------------------------------------------
+
+
+@njit(cache=True, nogil=True, fastmath={"nnan", "nsz", "reassoc", "contract"})
+def row_norms(x_ND):
+    """|x_n| in float64."""
+    norm_N = np.empty(x_ND.shape[0], np.float64)
+    for n in range(x_ND.shape[0]):
+        total = 0.0
+        for d in range(x_ND.shape[1]):
+            total += np.float64(x_ND[n, d]) * np.float64(x_ND[n, d])
+        norm_N[n] = np.sqrt(total)
+    return norm_N
+
+
+@njit(cache=True, nogil=True)
+def scale_rows(cross_NM, norm_N, shifted):
+    """Divide row n by norm_n, in place; ``shifted`` maps the cosine c to (1 + c)/2."""
+    for n in range(cross_NM.shape[0]):
+        scale, shift = 1 / norm_N[n], 0.0
+        if shifted:
+            scale, shift = scale / 2, 0.5
+        for m in range(cross_NM.shape[1]):
+            cross_NM[n, m] = cross_NM[n, m] * scale + shift
+
+
+@njit(cache=True, nogil=True)
+def mirror_block(kernel_NN, top, bottom, left, right):
+    """Copy rows top..bottom, columns left..right, to the other side of the diagonal.
+
+    Eight rows are read side by side, so that eight neighbours are written together.
+    """
+    whole = bottom - (bottom - top) % 8
+    for i in range(top, whole, 8):
+        for j in range(left, right):
+            a, b, c, d = (
+                kernel_NN[i, j],
+                kernel_NN[i + 1, j],
+                kernel_NN[i + 2, j],
+                kernel_NN[i + 3, j],
+            )
+            e, f, g, h = (
+                kernel_NN[i + 4, j],
+                kernel_NN[i + 5, j],
+                kernel_NN[i + 6, j],
+                kernel_NN[i + 7, j],
+            )
+            kernel_NN[j, i], kernel_NN[j, i + 1], kernel_NN[j, i + 2], kernel_NN[j, i + 3] = (
+                a,
+                b,
+                c,
+                d,
+            )
+            kernel_NN[j, i + 4], kernel_NN[j, i + 5], kernel_NN[j, i + 6], kernel_NN[j, i + 7] = (
+                e,
+                f,
+                g,
+                h,
+            )
+    for i in range(whole, bottom):
+        for j in range(left, right):
+            kernel_NN[j, i] = kernel_NN[i, j]
+
+
+@njit(cache=True)
+def largest_asymmetry(kernel_NN):
+    """max |K_ij - K_ji| and where it is, tile by tile."""
+    n, side = kernel_NN.shape[0], 64
+    worst, row, column = 0.0, 0, 0
+    for ib in range(0, n, side):
+        for jb in range(ib, n, side):
+            for i in range(ib, min(ib + side, n)):
+                for j in range(jb, min(jb + side, n)):
+                    gap = abs(kernel_NN[i, j] - kernel_NN[j, i])
+                    if gap > worst:
+                        worst, row, column = gap, i, j
+    return worst, row, column

@@ -1,0 +1,627 @@
+"""Read tables of users: CSV, TSV, Parquet, Arrow; files, folders, or frames in memory.
+
+Files are untrusted: their size in memory is checked before they are read.
+"""
+
+from __future__ import annotations
+
+import csv
+import glob
+import io
+import sys
+import warnings
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as pacsv
+import pyarrow.ipc
+import pyarrow.parquet as pq
+
+from shasam.errors import DataError, FileError, InputError, MemoryLimitError, ShasamWarning
+from shasam.files import open_regular
+from shasam.memory import available_memory, readable
+
+if TYPE_CHECKING:
+    import pyarrow.dataset as pds
+
+
+# -------------------------------------------------------------------------------------------------
+# A table whose head has been read: its columns by name, and the rows of those asked for.
+# -------------------------------------------------------------------------------------------------
+
+BATCH = 1 << 19  # rows
+
+
+@dataclass(frozen=True)
+class TableFile:
+    """A table whose head has been read."""
+
+    path: Path
+    content: bytes | None = field(default=None, repr=False)  # of standard input
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+        return self.path.name if self.content is None else "standard input"
+
+    @cached_property
+    def column_names(self) -> list[str]:
+        """As they stand in the head, a name that is there twice included."""
+        raise NotImplementedError
+
+    @property
+    def metadata(self) -> Mapping[str, str]:
+        """What the schema says besides columns; a CSV says nothing."""
+        return {}
+
+    def read(self, columns: Sequence[str] | None = None, *, text: Collection[str] = ()) -> pa.Table:
+        """The columns asked for (all, if none are named); those in ``text`` stay as written.
+
+        ``text`` matters for a CSV, where 007 would be the number 7.
+        """
+        try:
+            return self._read(self._wanted(columns), text)
+        except (pa.ArrowException, OSError, UnicodeError) as error:
+            raise DataError(f"{self.name} cannot be read as a table: {error}") from error
+
+    def _wanted(self, columns: Sequence[str] | None) -> list[str]:
+        """Each column once; one that is there twice, or not at all, cannot be asked for."""
+        wanted = list(dict.fromkeys(self.column_names if columns is None else columns))
+        for column in wanted:
+            found = self.column_names.count(column)
+            if found != 1:
+                problem = f"has {found} columns called" if found else "has no column"
+                raise DataError(f"{self.name} {problem} {column!r}; rename all but one of them")
+        return wanted
+
+    @property
+    def rows(self) -> int | None:
+        """How many there are, where the head says so."""
+        return None
+
+    def batches(self, columns: Sequence[str]) -> Iterator[pa.Table]:
+        """The columns asked for, at most half a million rows at a time."""
+        yield from slices(self.read(columns))
+
+    def _read(self, columns: list[str], text: Collection[str]) -> pa.Table:
+        raise NotImplementedError
+
+    @contextmanager
+    def _opened(self) -> Iterator[BinaryIO]:
+        if self.content is not None:
+            yield io.BytesIO(self.content)
+        else:
+            with open_regular(self.path) as file:
+                yield file
+
+
+def slices(table: pa.Table) -> Iterator[pa.Table]:
+    """Pieces of a table that is in memory."""
+    for start in range(0, table.num_rows, BATCH):
+        yield table.slice(start, BATCH)
+
+
+def decoded(metadata: Mapping[bytes, bytes] | None) -> dict[str, str]:
+    """Metadata of a schema as text."""
+    return {
+        key.decode("utf-8", "replace"): value.decode("utf-8", "replace")
+        for key, value in (metadata or {}).items()
+    }
+
+
+# -------------------------------------------------------------------------------------------------
+# Comma, semicolon or tab separated text.
+# -------------------------------------------------------------------------------------------------
+
+_HEAD = 1 << 20  # bytes in which the first line has to end
+_SEPARATORS = ",;\t"
+_UTF16 = (b"\xff\xfe", b"\xfe\xff")
+_SHOWN = 3  # bad rows that a message names
+
+
+class CsvTable(TableFile):
+    """Text with a header; comma, semicolon or tab; UTF-8, UTF-16 or Windows-1252."""
+
+    @cached_property
+    def column_names(self) -> list[str]:
+        return self._head[0]
+
+    @cached_property
+    def _head(self) -> tuple[list[str], str, str]:
+        """Names, separator and encoding."""
+        with self._opened() as file:
+            start = file.read(_HEAD)
+        if not start.strip():
+            raise DataError(f"{self.name} is empty; it needs a line of column names and rows")
+        encoding = "utf-16" if start.startswith(_UTF16) else "utf-8"
+        names, separator = self._names(start.decode(encoding, "replace"))
+        if "\ufffd" in "".join(names):
+            encoding = "cp1252"
+            names, separator = self._names(start.decode(encoding, "replace"))
+        return names, separator, encoding
+
+    def _names(self, text: str) -> tuple[list[str], str]:
+        text = text.removeprefix("\ufeff")
+        separator = max(_SEPARATORS, key=next(iter(text.splitlines()), "").count)
+        if self.path.suffix.lower() in {".tsv", ".tab"}:
+            separator = "\t"
+        lines = csv.reader(io.StringIO(text, newline=""), delimiter=separator)
+        try:
+            return next(lines, []), separator
+        except csv.Error as error:  # a name of 100,000 characters, a NUL
+            raise DataError(f"{self.name} has no readable line of names: {error}") from error
+
+    def _read(self, columns: list[str], text: Collection[str]) -> pa.Table:
+        encoding = self._head[2]
+        types = {name: pa.string() for name in columns if name in text}
+        try:
+            table = self._parsed(columns, types, encoding)
+            strange = [f.name for f in table.schema if pa.types.is_binary(f.type)]
+        except pa.ArrowInvalid as error:
+            if "UTF8" not in str(error):
+                raise
+            strange = columns
+        if strange and encoding == "utf-8":
+            encoding = "cp1252"
+            table = self._parsed(columns, types, encoding)
+        if encoding == "cp1252":
+            warnings.warn(
+                f"{self.name} is not UTF-8; it was read as Windows-1252. Look at its names, and "
+                "save it as UTF-8 if they are wrong",
+                ShasamWarning,
+                stacklevel=4,
+            )
+        return table
+
+    def _parsed(
+        self, columns: list[str], types: dict[str, pa.DataType], encoding: str, *, fast: bool = True
+    ) -> pa.Table:
+        bad: list[pacsv.InvalidRow] = []
+
+        def note(row: pacsv.InvalidRow) -> str:
+            bad.append(row)
+            return "skip"
+
+        with self._opened() as file:
+            table = pacsv.read_csv(
+                file,
+                read_options=pacsv.ReadOptions(encoding=encoding, use_threads=fast),
+                parse_options=pacsv.ParseOptions(
+                    delimiter=self._head[1], newlines_in_values=True, invalid_row_handler=note
+                ),
+                convert_options=pacsv.ConvertOptions(
+                    include_columns=columns,
+                    column_types=types,
+                    strings_can_be_null=True,  # NA is a missing value,
+                    quoted_strings_can_be_null=False,  # "NA" in quotes is a name
+                ),
+            )
+        if bad and fast:  # rows have numbers only where one thread reads them in order
+            return self._parsed(columns, types, encoding, fast=False)
+        if bad:
+            rows = [f"row {r.number} has {r.actual_columns}: {r.text[:60]!r}" for r in bad]
+            raise DataError(
+                f"{len(bad)} rows of {self.name} do not have {bad[0].expected_columns} cells like "
+                f"the header (row 1): {'; '.join(rows[:_SHOWN])}. Quote cells that hold the "
+                f"separator {self._head[1]!r}, or leave those rows out"
+            )
+        return table
+
+
+# -------------------------------------------------------------------------------------------------
+# Arrow IPC files.
+# -------------------------------------------------------------------------------------------------
+
+
+class ArrowTable(TableFile):
+    """An Arrow IPC file (Feather 2)."""
+
+    @cached_property
+    def _schema(self) -> pa.Schema:
+        with self._opened() as file:
+            try:
+                schema = pa.ipc.open_file(file).schema
+                _ = schema.names  # raises where a name is not UTF-8
+                return schema
+            except (pa.ArrowException, OSError, ValueError) as error:
+                raise DataError(f"{self.name} cannot be read as an Arrow file: {error}") from error
+
+    @cached_property
+    def column_names(self) -> list[str]:
+        return list(self._schema.names)
+
+    @property
+    def metadata(self) -> Mapping[str, str]:
+        return decoded(self._schema.metadata)
+
+    def _read(self, columns: list[str], text: Collection[str]) -> pa.Table:
+        places = [self.column_names.index(name) for name in columns]
+        options = pa.ipc.IpcReadOptions(included_fields=sorted(places))
+        with self._opened() as file:
+            table = pa.ipc.open_file(file, options=options).read_all()
+        table.validate(full=True)  # offsets of a damaged file would lead outside of it
+        return table.select(columns)
+
+
+# -------------------------------------------------------------------------------------------------
+# Parquet tables from untrusted files: their size in memory is checked before they are read.
+#
+# A file stores a repeated value once. A few kilobytes can therefore stand for gigabytes, such as
+# one long text in a million rows. The number of rows is in the file's footer and is checked first.
+# Texts are then read as they are stored, which costs no more than the file, and their lengths
+# summed.
+# -------------------------------------------------------------------------------------------------
+
+_FEW = 1024  # rows that are read at a time where a column holds lists
+
+
+def read_parquet(
+    path: str | Path | bytes, *, columns: Sequence[str] | None = None, within: Path | None = None
+) -> pa.Table:
+    """The table of a regular Parquet file, if it fits in half of the free memory.
+
+    Instead of a path, the bytes of the file can be given. With ``columns`` only those are read and
+    counted.
+    """
+    free = available_memory()
+    limit = 8 << 30 if free is None else free // 2
+    content = io.BytesIO(path) if isinstance(path, bytes) else None
+    path = "standard input" if isinstance(path, bytes) else path
+    with content or open_regular(path, within=within) as file:
+        try:
+            # nothing else is asked of the footer: pyarrow aborts the process on damaged statistics
+            source = pq.ParquetFile(file)
+            wanted = len(source.schema_arrow) if columns is None else len(columns)
+            _check(path, 8 * source.metadata.num_rows * wanted, limit)
+            schema = source.schema_arrow
+            texts = [f.name for f in schema if pa.types.is_string(f.type)]
+            stored = _batches(path, file, columns, texts, limit)
+            stored.validate(full=True)  # texts that are not UTF-8 fail here and not later
+            return stored.cast(
+                pa.schema([schema.field(n) for n in stored.column_names], schema.metadata)
+            )
+        except (OSError, ValueError, pa.ArrowException) as error:
+            raise FileError(path, f"cannot be read as Parquet: {error}") from error
+
+
+def _batches(
+    path: str | Path,
+    file: BinaryIO,
+    columns: Sequence[str] | None,
+    texts: list[str],
+    limit: int,
+) -> pa.Table:
+    """The rows, few at a time because lists can be of any length, until they are too many."""
+    source = pq.ParquetFile(file, read_dictionary=texts)
+    nested = any(f.type.num_fields for f in source.schema_arrow)
+    rows = _FEW if nested else max(1, source.metadata.num_rows)
+    batches, size = [], 0
+    for batch in source.iter_batches(rows, columns=columns):
+        size += sum(_size(column) for column in batch.columns)
+        _check(path, size, limit)
+        batches.append(batch)
+    if not batches:
+        return pq.read_table(file, columns=columns, read_dictionary=texts)
+    return pa.Table.from_batches(batches)
+
+
+def _check(path: str | Path, size: int, limit: int) -> None:
+    if size > limit:
+        raise MemoryLimitError(
+            f"{path}: its rows take {readable(size)} and {readable(limit)} may be used"
+        )
+
+
+def _size(column: pa.Array) -> int:
+    """Bytes of a column once every text is written out."""
+    if not isinstance(column, pa.DictionaryArray) or not len(column.dictionary):
+        return column.nbytes
+    lengths = pc.binary_length(column.dictionary).to_numpy(zero_copy_only=False)
+    used = np.bincount(column.indices.drop_null(), minlength=len(lengths))
+    return int(lengths.astype(np.int64) @ used) + 8 * len(column)
+
+
+# -------------------------------------------------------------------------------------------------
+# Parquet: one file, or many that are one table.
+# -------------------------------------------------------------------------------------------------
+
+SUFFIXES = {".parquet", ".pq"}
+
+
+class ParquetTable(TableFile):
+    """A Parquet file."""
+
+    @cached_property
+    def _footer(self) -> tuple[pa.Schema, int]:
+        with self._opened() as file:
+            try:
+                found = pq.ParquetFile(file)
+                _ = found.schema_arrow.names  # raises where a name is not UTF-8
+                return found.schema_arrow, found.metadata.num_rows
+            except (pa.ArrowException, OSError, ValueError) as error:
+                raise DataError(f"{self.name} cannot be read as Parquet: {error}") from error
+
+    @cached_property
+    def column_names(self) -> list[str]:
+        return list(self._footer[0].names)
+
+    @property
+    def metadata(self) -> Mapping[str, str]:
+        return decoded(self._footer[0].metadata)
+
+    @property
+    def rows(self) -> int | None:
+        return self._footer[1]
+
+    def batches(self, columns: Sequence[str]) -> Iterator[pa.Table]:
+        wanted = self._wanted(columns)
+        schema = self._footer[0]
+        texts = [c for c in wanted if pa.types.is_string(schema.field(c).type)]
+        with self._opened() as file, _reading(self.name):
+            source = pq.ParquetFile(file, read_dictionary=texts, pre_buffer=False)
+            for batch in source.iter_batches(BATCH, columns=wanted):
+                batch.validate(full=True)  # texts that are not UTF-8 fail here and not later
+                yield pa.Table.from_batches([batch]).select(wanted)
+
+    def _read(self, columns: list[str], text: Collection[str]) -> pa.Table:
+        return read_parquet(self.path if self.content is None else self.content, columns=columns)
+
+
+class ParquetFolder(TableFile):
+    """Files that are one table: a folder with its subfolders, or a pattern such as d/*.parquet.
+
+    Folders called ``key=value`` are columns, as Spark and others write them.
+    """
+
+    @cached_property
+    def _files(self) -> list[Path]:
+        if self.path.is_dir():
+            found = sorted(p for p in self.path.rglob("*") if p.suffix.lower() in SUFFIXES)
+        else:
+            found = sorted(map(Path, glob.glob(str(self.path), recursive=True)))
+        if not found:
+            raise DataError(f"{self.path} holds no Parquet files (.parquet)")
+        for path in found:
+            open_regular(path).close()  # a pipe would never end
+        return found
+
+    @cached_property
+    def _dataset(self) -> pds.Dataset:
+        return self._made([])
+
+    def _made(self, dictionaries: list[str]) -> pds.Dataset:
+        """``dictionaries`` are columns of text that stay as they are stored."""
+        import pyarrow.dataset as pds  # takes a while to load, and single files do not need it
+
+        with _reading(self.name):
+            return pds.dataset(
+                [str(path) for path in self._files],
+                format=pds.ParquetFileFormat(pre_buffer=False, dictionary_columns=dictionaries),
+                partitioning=pds.HivePartitioning.discover(),
+                partition_base_dir=str(self.path if self.path.is_dir() else self.path.anchor),
+            )
+
+    @property
+    def name(self) -> str:
+        return self.path.name if self.path.is_dir() else str(self.path)
+
+    @cached_property
+    def column_names(self) -> list[str]:
+        return list(self._dataset.schema.names)
+
+    @property
+    def metadata(self) -> Mapping[str, str]:
+        return decoded(self._dataset.schema.metadata)
+
+    @cached_property
+    def rows(self) -> int | None:
+        return self._dataset.count_rows()
+
+    def batches(self, columns: Sequence[str]) -> Iterator[pa.Table]:
+        wanted = self._wanted(columns)
+        schema = self._dataset.schema
+        texts = [c for c in wanted if pa.types.is_string(schema.field(c).type)]
+        dataset = self._made(texts)
+        with _reading(self.name):
+            for fragment in dataset.get_fragments():
+                scanner = fragment.scanner(
+                    schema=dataset.schema, columns=wanted, batch_size=BATCH, batch_readahead=1
+                )
+                for batch in scanner.to_batches():
+                    batch.validate(full=True)
+                    yield pa.Table.from_batches([batch])
+
+    def _read(self, columns: list[str], text: Collection[str]) -> pa.Table:
+        return pa.concat_tables(self.batches(columns))
+
+
+@contextmanager
+def _reading(name: str) -> Iterator[None]:
+    try:
+        yield
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise DataError(f"{name} cannot be read as Parquet: {error}") from error
+
+
+# -------------------------------------------------------------------------------------------------
+# Tables of users: CSV, TSV, semicolons, Parquet, Arrow; files, folders, standard input.
+#
+# `open_table` looks at the head of a file alone. `read` then reads the columns that are asked for
+# and no others, so a hundred spare columns cost nothing, and two spare columns of one name or a
+# strange character in one of them do not matter. `batches` reads the same columns piece by piece,
+# for tables that are larger than memory. pyarrow does the parsing.
+# -------------------------------------------------------------------------------------------------
+
+__all__ = ["TableFile", "open_table"]
+STDIN = "-"
+_PARQUET, _ARROW, _ZIP = b"PAR1", b"ARROW1", b"PK\x03\x04"
+
+
+def open_table(path: str | Path) -> TableFile:
+    """The table in a file, or on standard input where the path is ``-``."""
+    path = Path(path)
+    if str(path) == STDIN:
+        content = _standard_input()
+        return _kind(content, "")(path, content)
+    if path.is_dir() or (not path.exists() and glob.has_magic(str(path))):
+        return ParquetFolder(path)
+    if not path.exists():
+        raise DataError(f"there is no file {path}; give a CSV, Parquet or Arrow file")
+    try:
+        with open_regular(path) as file:
+            kind = _kind(file.read(8), path.suffix.lower())
+    except FileError as error:
+        raise DataError(f"{error}; give a CSV, Parquet or Arrow file") from error
+    return kind(path)
+
+
+def _kind(start: bytes, suffix: str) -> type[TableFile]:
+    """By the first bytes, or by the name of a file that is damaged."""
+    if start.startswith(_PARQUET) or suffix in SUFFIXES:
+        return ParquetTable
+    if start.startswith(_ARROW) or suffix in {".arrow", ".feather"}:
+        return ArrowTable
+    if start.startswith(_ZIP):
+        raise DataError("this is a zip archive or an Excel file; save the table as CSV or Parquet")
+    return CsvTable
+
+
+def _standard_input() -> bytes:
+    free = available_memory()
+    limit = (8 << 30) if free is None else free // 2
+    content = sys.stdin.buffer.read(limit + 1)
+    if len(content) > limit:
+        raise MemoryLimitError(
+            f"standard input is longer than {readable(limit)}, half of the free memory; give a file"
+        )
+    return content
+
+
+# -------------------------------------------------------------------------------------------------
+# What is done with rows that lack a label or a group: the same words for training and audits.
+# -------------------------------------------------------------------------------------------------
+
+Missing = Literal["error", "drop", "group"]
+NO_VALUE = "(missing)"  # the group of the rows without one, where that is asked for
+# what people write into a cell that has no value; a reader of CSV knows some of them already
+MISSING_WORDS = frozenset(
+    ("", "-", "--", ".", "?", "#n/a", "missing", "n/a", "na", "nan", "nil", "none", "null")
+)
+
+
+def advice(column: str, rows: int, total: int, where: str, first: str = "") -> str:
+    """The sentence about missing values, and the three ways out."""
+    return (
+        f"{rows:,} of {total:,} rows of {where} have no value in the column {column!r}{first}. "
+        "Fill them in, leave them out with --missing drop, or, for a sensitive attribute, make "
+        "them a group with --missing group"
+    )
+
+
+# -------------------------------------------------------------------------------------------------
+# Tables that are in memory already: pandas, polars, Arrow, or a mapping of arrays.
+# -------------------------------------------------------------------------------------------------
+
+KINDS = "a pandas, polars or Arrow table, or a dict of arrays"
+
+
+@dataclass(frozen=True)
+class MemoryTable(TableFile):
+    """Columns of any kind; those asked for become Arrow, and no others."""
+
+    path: Path = Path("the table")
+    content: bytes | None = field(default=None, repr=False)
+    data: Any = field(default=None, repr=False)
+
+    @classmethod
+    def of(cls, data: Any, name: str = "the table") -> MemoryTable:
+        """What people have in a notebook; anything else is refused with what would do."""
+        known = isinstance(data, Mapping | pa.Table | pa.RecordBatch)
+        if not known and not (hasattr(data, "columns") and hasattr(data, "__getitem__")):
+            raise InputError(
+                f"an audit reads {KINDS}; this is {type(data).__name__}. The audit of a file is "
+                "`shasam audit FILE` on the command line"
+            )
+        return cls(Path(name), data=data)
+
+    @property
+    def name(self) -> str:
+        return str(self.path)
+
+    @cached_property
+    def column_names(self) -> list[str]:
+        if isinstance(self.data, pa.Table | pa.RecordBatch):
+            return list(self.data.schema.names)
+        found = self.data if isinstance(self.data, Mapping) else self.data.columns
+        return [str(name) for name in found]
+
+    @property
+    def metadata(self) -> Mapping[str, str]:
+        if isinstance(self.data, pa.Table | pa.RecordBatch):
+            return decoded(self.data.schema.metadata)
+        return {}
+
+    @property
+    def rows(self) -> int | None:
+        if isinstance(self.data, pa.Table | pa.RecordBatch):
+            return self.data.num_rows
+        first = next(iter(self.data.values()), ()) if isinstance(self.data, Mapping) else self.data
+        return len(first)
+
+    def batches(self, columns: Sequence[str]) -> Iterator[pa.Table]:
+        yield from slices(self.read(columns))
+
+    def _read(self, columns: list[str], text: Collection[str]) -> pa.Table:
+        arrays = {name: _array(self._column(name), name) for name in columns}
+        lengths = {name: len(values) for name, values in arrays.items()}
+        if len(set(lengths.values())) > 1:
+            told = ", ".join(f"{name!r} has {n:,}" for name, n in lengths.items())
+            raise InputError(f"the columns are not of one length: {told} rows")
+        return pa.table(arrays)
+
+    def _column(self, name: str) -> Any:
+        if isinstance(self.data, pa.Table | pa.RecordBatch):
+            return self.data.column(name)
+        # a column need not be called by a text
+        found = self.data if isinstance(self.data, Mapping) else self.data.columns
+        return self.data[next(key for key in found if str(key) == name)]
+
+
+def _array(values: Any, name: str) -> pa.Array | pa.ChunkedArray:
+    """One column as Arrow, without a copy where that is possible."""
+    if isinstance(values, pa.Array | pa.ChunkedArray):
+        return _plain(values)
+    if hasattr(values, "to_arrow"):  # polars
+        return _plain(values.to_arrow())
+    try:
+        if hasattr(values, "dtype") and hasattr(values, "array"):  # a pandas series
+            return _plain(pa.Array.from_pandas(values))
+        array = np.asarray(values)
+        if array.ndim != 1:
+            raise InputError(
+                f"the column {name!r} has {array.ndim} dimensions; give a column for each class"
+            )
+        # NaN in a column of objects stands for no value, as it does for pandas
+        return _plain(pa.array(array, from_pandas=array.dtype == object))
+    except (pa.ArrowException, TypeError) as error:
+        raise InputError(
+            f"the column {name!r} cannot be used: {error}. Give it one kind of value"
+        ) from error
+
+
+def _plain(values: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
+    """Texts of any kind as ordinary ones."""
+    kind = values.type
+    if isinstance(kind, pa.DictionaryType):
+        kind = kind.value_type
+    views = [pa.large_string()] + ([pa.string_view()] if hasattr(pa, "string_view") else [])
+    if kind in views or isinstance(values.type, pa.DictionaryType):
+        return values.cast(pa.string() if kind in views else kind)
+    return values

@@ -1,0 +1,333 @@
+"""Watch a run: progress bar, epoch lines of the log, collapse, learning curve, validation."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from torch import Tensor
+
+from shasam.errors import SpecError, TrainingError
+from shasam.files import make_folder
+from shasam.keyed import keyed
+from shasam.methods.base import Method, Stage
+from shasam.metrics import Counts, values
+from shasam.output import Screen
+from shasam.runs.directory import RunLog
+from shasam.training.inference import (
+    TrainingData,
+    effective_rank,
+    evaluating,
+    features_of,
+    linear_guess,
+    mean_cosine,
+    on_rows,
+)
+from shasam.training.runtime import Fabric
+from shasam.training.stage import Ema, StageRun, State, learning_rate
+from shasam.types import Losses
+
+# -------------------------------------------------------------------------------------------------
+# Progress of training on the terminal: a bar, plain lines, or nothing.
+# -------------------------------------------------------------------------------------------------
+
+LINE_SECONDS = 30  # between lines where there is no terminal for a bar
+
+
+class TrainingProgress:
+    """A bar on a terminal; a line now and then elsewhere; silence with ``quiet``."""
+
+    def __init__(self, quiet: bool = False, console: Screen | None = None) -> None:
+        self.quiet = quiet
+        self.console = console or Screen(stderr=True, soft_wrap=True)
+        self._bar: Progress | None = None
+        self._shown = 0.0
+        self._stage, self._total = "", 0
+
+    def say(self, text: str, style: str | None = None) -> None:
+        """A line that matters even between bars; warnings come through when quiet."""
+        if not self.quiet or style:
+            self.console.print(text, style=style)
+
+    def start(self, stage: str, first: int, total: int) -> None:
+        """Open the bar of a stage."""
+        self.stop()
+        self._stage, self._total, self._shown = stage, total, time.monotonic()
+        if self.quiet or not self.console.is_terminal:
+            return
+        self._bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[note]}"),
+            TimeRemainingColumn(compact=True),
+            console=self.console,
+            refresh_per_second=4,
+        )
+        self._bar.start()
+        self._bar.add_task(stage, total=total, completed=first, note="")
+
+    def step(self, done: int, loss: float, rate: float, mined: float | None) -> None:
+        """Called after every step; redraws a few times a second only."""
+        if time.monotonic() - self._shown < (LINE_SECONDS if self._bar is None else 0.25):
+            return
+        self._shown = time.monotonic()
+        note = f"loss {loss:.4f}  {rate:.0f} img/s"
+        if mined is not None:
+            note += f"  mining {mined:.0%}"
+        if self._bar is None:
+            self.say(f"{self._stage} step {done} of {self._total}: {note}")
+            return
+        task = self._bar.tasks[0].id
+        self._bar.update(task, completed=done, note=note)
+
+    def probe(self, stage: str, step: int, numbers: Mapping[str, float]) -> None:
+        """One line about a linear probe of the validation split."""
+        shown = "  ".join(f"val {k} {v:.4g}" for k, v in numbers.items())
+        self.say(f"{stage} step {step}, linear probe: {shown}")
+
+    def epoch(self, stage: str, number: int, numbers: Mapping[str, float | None]) -> None:
+        """One line at the end of an epoch."""
+        shown = "  ".join(f"{k} {v:.4g}" for k, v in numbers.items() if v is not None)
+        self.say(f"{stage} epoch {number}: {shown}")
+
+    def stop(self) -> None:
+        """Close the bar."""
+        if self._bar is not None:
+            task = self._bar.tasks[0]
+            self._bar.update(task.id, refresh=True)
+            self._bar.stop()
+            self._bar = None
+
+
+# -------------------------------------------------------------------------------------------------
+# The epoch lines of the log: means of an epoch, on file, in TensorBoard and on the screen.
+# -------------------------------------------------------------------------------------------------
+
+INACTIVE_STEPS = 50  # steps without any active term before a warning
+
+
+class EpochLog:
+    """Adds up what the steps of an epoch report and writes its line; rank 0 alone writes."""
+
+    def __init__(
+        self, state: State, log: RunLog, progress: TrainingProgress, first: bool, board: Any
+    ) -> None:
+        self.state, self.log, self.progress = state, log, progress
+        self.first, self.board = first, board
+
+    def count(self, group: str, value: float, losses: Losses, several: bool) -> None:
+        """One yield of a method: its parts and the share of terms that have a gradient."""
+        for name, part in losses.parts.items():
+            self.state.add(f"part.{name}", float(part))
+        if several and group not in losses.parts:
+            self.state.add(f"part.{group}", value)
+        if losses.wrong_side is not None:
+            self.state.add("wrong_side", float(losses.wrong_side))
+        if losses.active is None:
+            return
+        self.state.add("active", float(losses.active))
+        self.state.inactive = 0 if losses.active > 0 else self.state.inactive + 1
+        if self.state.inactive == INACTIVE_STEPS and self.first:
+            text = f"no term of the loss has had a gradient for {INACTIVE_STEPS} steps"
+            self.log.write("warning", step=self.state.step, message=text)
+            self.progress.say("warning: " + text, "yellow")
+
+    def step(self, total: float) -> None:
+        """The end of a step: its loss, summed over the groups."""
+        self.state.add("loss", total)
+        self.state.add("steps", 1.0)
+
+    def close(
+        self,
+        run: StageRun,
+        epoch: int,
+        rate: float,
+        meters: Mapping[str, float],
+        val: Mapping[str, float] | None,
+    ) -> None:
+        """Write the line of an epoch and begin the next one."""
+        sums, self.state.sums = self.state.sums, {}
+        steps = sums.pop("steps")
+        loss = sums.pop("loss") / steps
+        active, wrong_side = (
+            sums.pop(name) / steps if name in sums else None for name in ("active", "wrong_side")
+        )
+        parts = {k.removeprefix("part."): v / steps for k, v in sums.items()}
+        if not self.first:
+            return
+        stage = run.stage
+        line: dict[str, Any] = {
+            "stage": stage.name,
+            "epoch": epoch,
+            "step": self.state.step,
+            "loss": loss,
+            "parts": parts or None,
+            "active": active,
+            "wrong_side": wrong_side,
+            "lr": learning_rate(run.spec, self.state.step - 1, run.total),
+            "images_per_second": rate,
+            "mine_fraction": self.state.mine_fraction if stage.sampling == "mined" else None,
+            "plan": run.plan.counters() or None,
+            **meters,
+            "val": dict(val) if val is not None else None,
+        }
+        self.log.write("epoch", **line)
+        self._to_board(line)
+        shown = {"loss": loss, "active": active, "wrong side": wrong_side, **meters}
+        shown.update({f"val {k}": v for k, v in (val or {}).items()})
+        if stage.inputs == "images" or self.state.step == run.total:
+            self.progress.epoch(stage.name, epoch + 1, shown)
+
+    def _to_board(self, line: Mapping[str, Any]) -> None:
+        if self.board is None:
+            return
+        flat = {f"{line['stage']}/{k}": v for k, v in line.items() if isinstance(v, float)}
+        flat.update({f"val/{k}": v for k, v in (line.get("val") or {}).items()})
+        self.board.log_metrics(flat, step=self.state.images_seen)
+
+
+def open_tensorboard(directory: Path) -> Any:
+    """A TensorBoard logger in the run directory."""
+    make_folder(directory / "tensorboard", within=directory)
+    try:
+        from lightning_fabric.loggers import TensorBoardLogger
+
+        return TensorBoardLogger(directory, name="", version="tensorboard")
+    except ModuleNotFoundError as error:
+        raise SpecError(
+            f"--tensorboard needs `pip install shasam[tensorboard]`: {error}"
+        ) from error
+
+
+# -------------------------------------------------------------------------------------------------
+# Collapse: all embeddings become nearly equal, and nothing can be learnt from them.
+# -------------------------------------------------------------------------------------------------
+
+PROBE_ROWS = 256  # validation images whose embeddings are measured every epoch
+
+
+def spread_of_embeddings(
+    method: Method, stage: Stage, data: TrainingData, val_rows: Tensor, fabric: Fabric
+) -> dict[str, float]:
+    """Mean cosine and effective rank of the embeddings of up to 256 validation images."""
+    if stage.inputs == "features" or len(val_rows) < 2:
+        return {}
+    # spread over the split, so that every class is among them
+    picks = torch.linspace(0, len(val_rows) - 1, min(PROBE_ROWS, len(val_rows)))
+    features = features_of(method, data, val_rows[picks.long()], fabric)
+    z = features.get("projection", features.get("encoder"))
+    return {} if z is None else {"mean_cosine": mean_cosine(z), "effective_rank": effective_rank(z)}
+
+
+class CollapseWatch:
+    """Announces a collapse once, with what to change, and ends the run where asked to."""
+
+    def __init__(
+        self,
+        state: State,
+        log: RunLog,
+        progress: TrainingProgress,
+        first: bool,
+        limit: float,
+        on_collapse: Literal["warn", "stop"],
+    ) -> None:
+        self.state, self.log, self.progress = state, log, progress
+        self.first, self.limit, self.on_collapse = first, limit, on_collapse
+
+    def look(self, method: Method, stage: Stage, meters: Mapping[str, float]) -> None:
+        """Judge the meters of an epoch."""
+        # encoder features behind a ReLU all point into one orthant: only projections are judged
+        cosine = meters.get("mean_cosine", 0.0)
+        if not hasattr(method, "projection") or not cosine > self.limit:
+            self.state.collapsed = False
+            return
+        advice = (
+            f"the embeddings have collapsed in stage {stage.name}: their mean cosine is "
+            f"{cosine:.3f}, effective rank {meters['effective_rank']:.1f}. Try a smooth objective, "
+            "a batch-normalised projection, a smaller learning rate, or a later start of mining"
+        )
+        if self.first and not self.state.collapsed:
+            self.log.write("collapse", stage=stage.name, step=self.state.step, message=advice)
+            self.progress.say("COLLAPSE: " + advice, "bold red")
+        self.state.collapsed = True
+        if self.on_collapse == "stop":
+            raise TrainingError(advice + " (stopped by --on-collapse stop)")
+
+
+# -------------------------------------------------------------------------------------------------
+# How soon the target is learnt: a linear probe of the encoder while a stage is under way.
+#
+# The same measure for every method, whether or not it has a classifier of its own yet. It is
+# fitted on a few training images, equally many of each (target, group) cell, and read on
+# validation images.
+# -------------------------------------------------------------------------------------------------
+
+FIT, READ = 1024, 1024  # images, at most
+
+
+def target_probe(
+    method: Method, data: TrainingData, train: Tensor, val: Tensor, fabric: Fabric, seed: int
+) -> dict[str, float]:
+    """Validation accuracy and EO of a linear classifier on the encoder's features."""
+    t_N, s_N = data.manifest.t_N, data.manifest.s_N
+    fit = _evenly(train.numpy(), t_N * data.groups + s_N, FIT, seed)
+    read = np.sort(keyed(seed, 1).permutation(val.numpy())[:READ])
+    found = features_of(method, data, torch.from_numpy(np.concatenate([fit, read])), fabric)
+    x, read_x = found["encoder"].split([len(fit), len(read)])
+    target = torch.from_numpy(t_N[fit].astype(np.int64))
+    guess = linear_guess(x, target, read_x, data.classes).numpy()
+    classes, groups = (tuple(map(str, range(n))) for n in (data.classes, data.groups))
+    counts = Counts.from_codes(t_N[read], guess, s_N[read], classes, groups)
+    return values(counts, ("accuracy", "eo_mean"))
+
+
+def _evenly(rows: np.ndarray, cell_N: np.ndarray, limit: int, seed: int) -> np.ndarray:
+    """At most ``limit`` rows, from each cell as many as from the others where it has them."""
+    order = keyed(seed, 0).permutation(rows)
+    cells = np.unique(cell_N[rows])
+    share = max(1, limit // len(cells))
+    return np.sort(np.concatenate([order[cell_N[order] == cell][:share] for cell in cells]))
+
+
+# -------------------------------------------------------------------------------------------------
+# Accuracy and EO on the validation split while a stage is under way.
+# -------------------------------------------------------------------------------------------------
+
+
+def validate(
+    method: Method, run: StageRun, data: TrainingData, rows: Tensor, fabric: Fabric
+) -> dict[str, float]:
+    """Accuracy and EO of the method's own predictions of ``rows``."""
+    if run.stage.inputs == "features":
+        if not run.val_features:
+            run.val_features = features_of(method, data, rows, fabric)
+        with evaluating(method):
+            features = {k: v.to(fabric.device) for k, v in run.val_features.items()}
+            scores = next(iter(method.classify(features).values())).cpu()
+    else:
+        scores = next(iter(on_rows(method.logits, method, data, rows, fabric).values()))
+    t, s = data.manifest.t_N[rows.numpy()], data.manifest.s_N[rows.numpy()]
+    classes, groups = (tuple(map(str, range(n))) for n in (data.classes, data.groups))
+    counts = Counts.from_codes(t, scores.argmax(1).numpy(), s, classes, groups)
+    return values(counts, ("accuracy", "eo_mean"))
+
+
+@contextmanager
+def averaged(method: Method, ema: Ema | None) -> Iterator[None]:
+    """The averaged weights in place of the weights, where there are averaged ones."""
+    if ema is None:
+        yield
+        return
+    kept = {k: v.detach().clone() for k, v in method.state_dict().items()}
+    method.load_state_dict(ema.average)
+    try:
+        yield
+    finally:
+        method.load_state_dict(kept)
