@@ -4,13 +4,14 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 export PYTHONUNBUFFERED = 1
 
-.PHONY: help install demo test test-all test-ray test-reliability fuzz test-pythons test-newest test-oldest test-cpus bench lint dist clean
+.PHONY: help install demo test test-all test-learns test-ray test-reliability fuzz test-pythons test-newest test-oldest test-cpus bench lint dist clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo       cross-entropy and SHaSaM on the same drawn faces: the gap before and after"
 	@echo "make test       the tests (fast tier)"
 	@echo "make test-all   the tests with the slow tier"
+	@echo "make test-learns   every method learns with its defaults, through every entrance"
 	@echo "make test-ray   the tests of sweeps and selection on Ray, which the others leave out"
 	@echo "make test-pythons  wheel and sdist in clean environments, on every Python found (TORCH=1: torch everywhere)"
 	@echo "make test-newest   the wheel with the newest versions that the declared ranges allow"
@@ -39,13 +40,16 @@ demo: $(VENV)/.installed-torch,jpeg
 	$(BIN)/shasam compare --methods ce,shasam --seeds 1 --jobs 2 --out demo/runs --page demo/comparison.html
 
 # Two test processes of one thread each: with more threads than cores they stand in each other's way.
-test test-all test-ray test-reliability test-cpus: export OMP_NUM_THREADS = 1
+test test-all test-learns test-ray test-reliability test-cpus: export OMP_NUM_THREADS = 1
 
 test: $(VENV)/.installed-torch,jpeg,test,test-torch
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 test-all: $(VENV)/.installed-torch,jpeg,test,test-torch
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m "slow or not slow"
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "(slow or not slow) and not learns"
+
+test-learns: $(VENV)/.installed-torch,jpeg,test,test-torch
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "learns or not learns" tests/learns
 
 # Ray is large, so only this target installs it; one process, as each test starts a Ray of its own.
 test-ray: $(VENV)/.installed-torch,jpeg,test,test-torch,ray

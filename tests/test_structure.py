@@ -54,7 +54,7 @@ MAY_IMPORT = {
         "losses",
         "submodular",
     },
-    "sklearn": {"spec", "training", "methods", "data", "runs", "pipeline"},
+    "sklearn": {"spec", "training", "methods", "data", "metrics", "runs", "pipeline"},
     "testing": {
         "sampling",
         "spec",

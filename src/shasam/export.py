@@ -238,13 +238,25 @@ _CHECKED = 16  # rows of the check
 _OUTPUTS = ["scores", "prediction"]
 
 
-def export(source: str | Path | RunDirectory, format: str, out: str | Path) -> Path:
-    """Write a trained model as a file (or folder, for ``hub``); returns where it is."""
+def export(
+    source: str | Path | RunDirectory, format: str, out: str | Path, allow_chance: bool = False
+) -> Path:
+    """Write a trained model as a file (or folder, for ``hub``); returns where it is.
+
+    A run whose model is no better than chance is refused unless ``allow_chance``.
+    """
     if format not in FORMATS and format != "hub":
         raise InputError(f"there is no format {format!r}; there are {', '.join(FORMATS)} and hub")
     out = Path(out)
     if format == "onnx":
         need("export", "ONNX")
+    run = source if isinstance(source, RunDirectory) else RunDirectory(source)
+    learnt = run.learnt()
+    if learnt is not None and not learnt.ok and not allow_chance:
+        raise InputError(
+            f"{run.path}: {learnt.own.sentence(run.unit)} It was not exported; train it better, or "
+            "add --allow-chance"
+        )
     make_folder(out.parent)  # before the work
     model = load(source)
     if format == "hub":

@@ -27,6 +27,7 @@ from shasam.data.splits import SCHEMA, Manifest
 from shasam.errors import ShasamWarning
 from shasam.keyed import keyed
 from shasam.methods.base import Method
+from shasam.metrics.learnt import Skill
 from shasam.pipeline.execute import build_method
 from shasam.registry import lookup
 from shasam.spec import RunSpec, resolve
@@ -37,6 +38,7 @@ from shasam.types import Predictions
 
 _PART = 256  # rows that are scored together; a shorter part is filled up, so that the score of a
 # row does not depend on how many rows are asked for
+_LOOKED_AT = 2000  # training rows, at most, that a fitted model is judged by
 _PLAIN = "ce"  # what is trained where there are no groups to be fair to
 
 
@@ -147,6 +149,7 @@ class FairClassifier(ClassifierMixin, BaseEstimator):
         self.spec_ = self._spec(X.shape[1], int((~held).sum()), seed)
         with torch.random.fork_rng(devices=[]):  # the caller's random numbers stay their own
             self.model_ = self._train(data)
+            self._check_learnt(data)
         return self
 
     def predict_proba(self, X: Any) -> np.ndarray:
@@ -224,6 +227,21 @@ class FairClassifier(ClassifierMixin, BaseEstimator):
             for name, stage in (("learn", spec.train.learn), ("classify", spec.train.classify))
         }
         return spec.model_copy(update={"train": spec.train.model_copy(update=stages)})
+
+    def _check_learnt(self, data: Arrays) -> None:
+        """Warn where not even the rows of ``fit`` are told apart; few rows do to see that."""
+        picks = np.sort(keyed(self.spec_.seed, 2).permutation(len(data.x))[:_LOOKED_AT])
+        fabric = one_process(self.spec_.train, self.device)
+        found = read_rows(self.model_, data, torch.from_numpy(picks), fabric)[1]
+        own = next(iter(found.values()))
+        self.skill_ = Skill.from_codes(own.target, own.prediction, data.classes)
+        if not self.skill_.learnt:
+            warnings.warn(
+                f"{self.skill_.sentence('rows', 'training')} Try another lr or more steps, and "
+                "look at the labels",
+                ShasamWarning,
+                stacklevel=3,
+            )
 
     def _train(self, data: Arrays) -> Method:
         spec = self.spec_

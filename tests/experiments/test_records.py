@@ -8,7 +8,19 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from experiments import curves, forest, heads, noise, paired, parts, settings, strata, table, tuned
+from experiments import (
+    curves,
+    forest,
+    heads,
+    learnt,
+    noise,
+    paired,
+    parts,
+    settings,
+    strata,
+    table,
+    tuned,
+)
 from shasam.documents import read_yaml
 from shasam.errors import DataError
 from shasam.pipeline.sweeps import expand_labelled, label_of, runs_of_experiment
@@ -68,6 +80,7 @@ TABLES = {
             ["balanced", "fscl+", "fscl+:encoder-balanced", "ce"],
         ),
     ),
+    "runs that had not learnt": (None, learnt.table),
     "wrong labels": (None, lambda: noise.table(EXPERIMENTS / "embeddings-noise")),
     "pretrained": (None, lambda: table.table(EXPERIMENTS / "pretrained")),
     "every method on embeddings, paired": (

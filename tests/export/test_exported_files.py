@@ -40,7 +40,10 @@ def test_onnx_files_give_the_models_predictions_in_a_process_without_torch(
     runs = {**{method: runs[method] for method in CASES}, "vectors": vector_run}
     for name in ("onnx", "onnxscript", "onnxruntime"):
         pytest.importorskip(name)
-    files = [export(run, "onnx", tmp_path / f"{method}.onnx") for method, run in runs.items()]
+    files = [
+        export(run, "onnx", tmp_path / f"{method}.onnx", allow_chance=True)
+        for method, run in runs.items()
+    ]
     np.savez(tmp_path / "in.npz", **given)
     script = Path(__file__).with_name("without_torch.py")
     words = [sys.executable, str(script), str(tmp_path / "in.npz"), str(tmp_path / "out.npz")]
@@ -59,7 +62,7 @@ def test_onnx_files_give_the_models_predictions_in_a_process_without_torch(
 def test_torchscript_gives_the_models_predictions_and_describes_itself(
     runs, given, tmp_path, method
 ):
-    file = export(runs[method], "torchscript", tmp_path / "model.pt")
+    file = export(runs[method], "torchscript", tmp_path / "model.pt", allow_chance=True)
     extra = {"shasam": ""}
     loaded = torch.jit.load(str(file), _extra_files=extra)
     said = json.loads(extra["shasam"])
@@ -81,14 +84,14 @@ def test_torchscript_gives_the_models_predictions_and_describes_itself(
 def test_safetensors_and_hub_folders_are_read_back_to_the_same_bits(runs, given, tmp_path):
     wanted = shasam.load(runs["shasam"]).predict(given["pixels"])
     for format, place in (("safetensors", "model.safetensors"), ("hub", "folder")):
-        again = shasam.load(export(runs["shasam"], format, tmp_path / place))
+        again = shasam.load(export(runs["shasam"], format, tmp_path / place, allow_chance=True))
         assert isinstance(again, Model)
         assert (again.classes, again.groups) == (TinyData.target_names, TinyData.sensitive_names)
         assert (again.predict(given["pixels"]).scores == wanted.scores).all()
 
 
 def test_a_hub_folder_of_a_model_of_vectors_is_read_back(vector_run, given, tmp_path):
-    again = shasam.load(export(vector_run, "hub", tmp_path / "folder"))
+    again = shasam.load(export(vector_run, "hub", tmp_path / "folder", allow_chance=True))
     wanted = shasam.load(vector_run).predict(given["vectors"]).scores
     assert (again.predict(given["vectors"]).scores == wanted).all()
 
@@ -102,16 +105,16 @@ def test_an_exported_file_names_no_folder_of_its_author(runs, tmp_path):
     for file in ("model.safetensors", "manifest.parquet", "predictions.parquet"):
         (run / file).write_bytes((runs["ce"] / file).read_bytes())
     (run / "spec.yaml").write_text(yaml.safe_dump(body))
-    file = export(run, "safetensors", tmp_path / "m.safetensors")
+    file = export(run, "safetensors", tmp_path / "m.safetensors", allow_chance=True)
     with safe_open(file, framework="np") as opened:
         assert "someone" not in str(opened.metadata())
-    folder = export(run, "hub", tmp_path / "hub")
+    folder = export(run, "hub", tmp_path / "hub", allow_chance=True)
     assert not any(b"someone" in p.read_bytes() for p in folder.iterdir())
 
 
 def test_the_card_of_a_hub_folder_has_the_results_in_the_hubs_schema(runs, tmp_path):
     hub = pytest.importorskip("huggingface_hub")
-    folder = export(runs["ce"], "hub", tmp_path / "folder")
+    folder = export(runs["ce"], "hub", tmp_path / "folder", allow_chance=True)
     assert {p.name for p in folder.iterdir()} == {"README.md", "config.json", "model.safetensors"}
     card = hub.ModelCard.load(folder / "README.md")
     results = {r.metric_type: r for r in card.data.eval_results}
@@ -124,7 +127,7 @@ def test_the_card_of_a_hub_folder_has_the_results_in_the_hubs_schema(runs, tmp_p
 
 def test_a_hub_id_is_loaded_from_the_cache_through_its_links(runs, given, tmp_path, monkeypatch):
     hub = pytest.importorskip("huggingface_hub")
-    folder = export(runs["ce"], "hub", tmp_path / "folder")
+    folder = export(runs["ce"], "hub", tmp_path / "folder", allow_chance=True)
     cache = tmp_path / "models--someone--faces"
     snapshot = cache / "snapshots" / "abc"
     snapshot.mkdir(parents=True)
@@ -157,9 +160,9 @@ def test_a_model_that_cannot_be_had_from_the_hub_is_a_sentence(tmp_path, monkeyp
 
 
 def test_changed_and_foreign_folders_are_refused(runs, tmp_path):
-    folder = export(runs["ce"], "hub", tmp_path / "folder")
+    folder = export(runs["ce"], "hub", tmp_path / "folder", allow_chance=True)
     with pytest.raises(InputError, match="give an empty folder"):
-        export(runs["ce"], "hub", tmp_path)
+        export(runs["ce"], "hub", tmp_path, allow_chance=True)
     weights = bytearray((folder / "model.safetensors").read_bytes())
     weights[-1] ^= 1
     (folder / "model.safetensors").write_bytes(weights)
@@ -177,10 +180,12 @@ def test_an_unwritable_place_and_a_rule_that_no_file_can_hold_are_sentences(
 ):
     (tmp_path / "file").write_text("")
     with pytest.raises(FileError, match="cannot be made"):
-        export(runs["ce"], "safetensors", tmp_path / "file" / "model.safetensors")
+        export(
+            runs["ce"], "safetensors", tmp_path / "file" / "model.safetensors", allow_chance=True
+        )
     monkeypatch.setattr(CE, "decide", lambda self, predictions: predictions)
     with pytest.raises(InputError, match=r"write that rule as decision"):
-        export(runs["ce"], "torchscript", tmp_path / "model.pt")
+        export(runs["ce"], "torchscript", tmp_path / "model.pt", allow_chance=True)
 
 
 def test_every_run_has_a_model_card_that_says_how_to_load_it(runs):

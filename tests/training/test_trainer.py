@@ -11,6 +11,7 @@ from tests.tiny_data import TinyData
 from shasam.errors import ContractError, DataError, TrainingError
 from shasam.methods import Method, Stage, TwoStage
 from shasam.methods.baselines import CE, Balanced
+from shasam.metrics.learnt import Skill
 from shasam.models import ResNet18
 from shasam.registry import lookup
 from shasam.runs.directory import RunLog, read_log
@@ -287,3 +288,48 @@ def test_a_long_epoch_has_lines_of_steps_and_probes_and_the_same_bits():
     assert all({"accuracy", "eo_mean"} <= set(x) for x in lines if x["event"] == "curve")
     steps = sorted(line["step"] for line in lines if line["event"] in ("step", "epoch"))
     assert steps[-1] == 110 and all(b - a <= 50 for a, b in zip([0, *steps], steps, strict=False))
+
+
+def at_chance(self, run, last):
+    return Skill(rows=100, accuracy=0.5, majority=0.5, correlation=0.0, low=-0.1)
+
+
+def test_a_run_whose_rate_was_lowered_resumes_to_the_same_bits(tmp_path, monkeypatch):
+    spec = TrainSpec(learn=StageSpec(steps=50, batch_views=4), on_plateau="lower-rate")
+    monkeypatch.setattr(Trainer, "_skill", at_chance)
+    found = {}
+    for name in ("whole", "cut", "warned"):
+        (tmp_path / name).mkdir()
+        method = make()
+        own = spec if name != "warned" else spec.model_copy(update={"on_plateau": "warn"})
+        if name == "cut":
+            original = Trainer._step
+
+            def stop(self, run, original=original):
+                if self.state.step == 17:  # lowered at 10, again at 20
+                    raise TrainingError("stop here")
+                return original(self, run)
+
+            with monkeypatch.context() as patch, pytest.raises(TrainingError, match="stop here"):
+                patch.setattr(Trainer, "_step", stop)
+                trainer(method, own, tmp_path / name, checkpoint_seconds=0.0).fit()
+            method = make(seed=1)
+        t = trainer(method, own, tmp_path / name)
+        t.fit(resume=name == "cut")
+        found[name] = weights(method), t.state.slowed
+    assert same(found["whole"][0], found["cut"][0]) and not same(
+        found["whole"][0], found["warned"][0]
+    )
+    assert [slowed for _, slowed in found.values()] == [2, 2, 0]
+
+
+def test_a_look_at_the_plateau_does_not_change_the_bits(monkeypatch):
+    spec = TrainSpec(learn=StageSpec(steps=50, batch_views=4))
+    found = []
+    for watched in (True, False):
+        method = make()
+        if not watched:
+            monkeypatch.setattr(Trainer, "_skill", at_chance)
+        trainer(method, spec).fit()
+        found.append(weights(method))
+    assert same(*found)

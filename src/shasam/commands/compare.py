@@ -163,7 +163,7 @@ def _print_tables(rows: Sequence[ResultRow], console: Screen) -> None:
         for column in columns:
             table.add_column(column, justify="left" if column == "method" else "right")
     for row in rows:
-        quality.add_row(row.method, *(plain(row.cells[m], "±") for m in shown))
+        quality.add_row(row.name, *(plain(row.cells[m], "±") for m in shown))
         cost.add_row(row.method, str(row.seeds), *(row.cost.words() if row.cost else ()))
     wide = Screen(width=max(console.width, 132))  # a number that is cut off is worse than a wrap
     wide.print(quality)

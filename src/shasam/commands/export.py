@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
+
+from cyclopts import Parameter
 
 
 def export(
@@ -11,6 +13,7 @@ def export(
     *,
     format: Literal["onnx", "torchscript", "safetensors", "hub"] = "onnx",
     out: Path | None = None,
+    allow_chance: Annotated[bool, Parameter(negative=())] = False,
 ) -> None:
     """Write a trained model for another program.
 
@@ -26,12 +29,14 @@ def export(
         or hub: a folder with weights, config.json and a model card, to be pushed to a model hub.
     out
         The file to write, or the folder for hub; else model with the ending of the format.
+    allow_chance
+        Also export a model that is no better than chance on the test split of its run.
     """
     from shasam.export import export as write
     from shasam.output import say
 
     endings = {"onnx": ".onnx", "torchscript": ".pt", "safetensors": ".safetensors", "hub": ""}
-    made = write(run, format, out or Path(f"model{endings[format]}"))
+    made = write(run, format, out or Path(f"model{endings[format]}"), allow_chance)
     say(f"{format} in {made}")
     say("load it: " + _HINTS[format].format(file=repr(str(made))))
 

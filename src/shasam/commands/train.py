@@ -36,6 +36,9 @@ from shasam.types import Head
 def print_summary(run: RunDirectory, console: Screen) -> None:
     """Accuracy, EO and the worst cell in per cent, with intervals, for each kind of feature."""
     metrics, provenance = run.metrics(), run.provenance()
+    learnt = run.learnt()
+    for line in learnt.sentences(run.unit) if learnt is not None else ():
+        console.print(line, style="yellow" if learnt is not None and learnt.ok else "bold red")
     title = f"{run.spec().method} on the test split (%, 95 % interval; worst: worst cell)"
     table = Table(title=title, box=box.SIMPLE_HEAD)  # narrow enough for 80 columns
     table.add_column("features", no_wrap=True)
@@ -93,6 +96,9 @@ def _cell(entry: dict[str, float | None] | None, interval: bool) -> str:
     return f"{100 * entry['value']:.1f} ({100 * entry['low']:.1f}-{100 * entry['high']:.1f})"
 
 
+NOT_LEARNT = 3  # exit code: the run is whole, and its model is no better than chance
+
+
 def train(
     method: str | None = None,
     *,
@@ -111,6 +117,7 @@ def train(
     threads: int | None = None,
     rank_timeout: float = 60.0,
     on_collapse: Literal["warn", "stop"] = "warn",
+    allow_chance: Annotated[bool, Parameter(negative=())] = False,
     reproducible: Annotated[bool, Parameter(negative=())] = False,
     tensorboard: Annotated[bool, Parameter(negative=())] = False,
     report: bool = True,
@@ -149,6 +156,9 @@ def train(
         Seconds that one process of a run waits for another before it gives up.
     on_collapse
         What to do when the embeddings collapse (become nearly equal): warn, or stop the run.
+    allow_chance
+        Exit with 0 also where the model is no better than chance; without it the exit code is 3.
+        Runs of the profile smoke are too short to learn and need no such flag.
     reproducible
         Use AVX2 and one thread: the same bits on every x86-64 processor, but slower.
     tensorboard
@@ -209,6 +219,10 @@ def train(
     print_summary(run, Screen(no_color=not color or None))
     if report:
         write_page(run.path, thumbnails)
+    learnt = run.learnt()
+    tolerated = allow_chance or base.get("profile") == "smoke"
+    if learnt is not None and not learnt.ok and not tolerated:
+        raise SystemExit(NOT_LEARNT)
 
 
 def use_threads(

@@ -48,15 +48,20 @@ class ShasamConfig(TwoStageConfig):
     # of the set objective, and of cross-entropy on the same cell-balanced batch
     weight: float = Field(1.0, ge=0, json_schema_extra={"weight": None})
     companion: float = Field(1.0, ge=0, json_schema_extra={"weight": None})
-    # shares of the stage: how long the set objective waits, and over how much its weight then grows
-    weight_from: float = Field(0.0, ge=0, le=1)
-    weight_ramp: float = Field(0.0, ge=0, le=1)
+    # shares of the stage: how long the set objective waits, and over how much its weight then
+    # grows. The projection is normalised, so that the objective's gradient is as large on features
+    # without the target as on others; beside it the companion's fades, and a small target is never
+    # found (docs/training.md)
+    weight_from: float = Field(0.25, ge=0, le=1)
+    weight_ramp: float = Field(0.25, ge=0, le=1)
     sampling: Literal["mined"] = "mined"  # batches of (A, P, N): the objective is one of sets
     mining: ShasamMining = ShasamMining()
     stage2_sampling: Literal["natural", "balanced"] = "balanced"
 
     def weight_at(self, progress: float) -> float:
         """The weight of the set objective when a share ``progress`` of the stage is done."""
+        if not self.companion:  # alone it has nothing to wait for
+            return self.weight
         if progress < self.weight_from:
             return 0.0
         if self.weight_ramp == 0:
@@ -171,6 +176,8 @@ class LiteralConfig(ShasamConfig):
     smooth: Literal["lse", "none"] = "none"
     represented: Literal["anchors", "target", "batch"] = "batch"
     companion: float = Field(0.0, ge=0, json_schema_extra={"weight": None})
+    weight_from: float = Field(0.0, ge=0, le=1)
+    weight_ramp: float = Field(0.0, ge=0, le=1)
     mining: ShasamMining = ShasamMining(
         anchors="logdet",
         positives="flcg",

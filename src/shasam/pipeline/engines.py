@@ -215,6 +215,7 @@ def train_words(run: RunDirectory, device: str, thumbnails: bool) -> list[str]:
     """The command that trains what was asked for."""
     words = ["train", "--config", str(run.file("asked.yaml")), "--out", str(run.path.parent)]
     words += ["--resume", "--quiet", "--no-report", "--device", device, "--no-color"]
+    words.append("--allow-chance")  # a comparison shows such a run, marked
     return words if thumbnails else [*words, "--no-thumbnails"]
 
 

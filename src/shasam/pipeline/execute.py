@@ -7,6 +7,7 @@ import hashlib
 import io
 import platform
 import sys
+import warnings
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import datetime, timezone
@@ -25,6 +26,7 @@ from shasam.errors import (
     DataError,
     FileError,
     MemoryLimitError,
+    ShasamWarning,
     SpecError,
     Stopped,
     TrainingError,
@@ -449,4 +451,8 @@ def train(
     }
     spec = resolve(body, overrides or {}, profile=profile)
     runtime = Runtime(device=device, quiet=quiet)
-    return execute(spec, out, runtime=runtime, resume=resume)
+    run = execute(spec, out, runtime=runtime, resume=resume)
+    learnt = run.learnt()
+    if learnt is not None and not learnt.ok:
+        warnings.warn(" ".join(learnt.sentences(run.unit)), ShasamWarning, stacklevel=2)
+    return run

@@ -17,7 +17,8 @@ from torch import Tensor
 
 from shasam.keyed import text_key
 from shasam.methods.base import Method
-from shasam.metrics import as_json, evaluate
+from shasam.metrics import Counts, as_json, evaluate
+from shasam.metrics.learnt import Learnt, Skill, log_losses
 from shasam.models import Classifier
 from shasam.runs.directory import RunDirectory, RunLog, predictions_table, read_log, table_bytes
 from shasam.training.inference import (
@@ -31,7 +32,7 @@ from shasam.training.inference import (
     within_class,
 )
 from shasam.training.runtime import Fabric
-from shasam.types import Predictions
+from shasam.types import Head, Predictions
 
 # -------------------------------------------------------------------------------------------------
 # Features projected to two dimensions, for the figure on the page.
@@ -190,6 +191,8 @@ def evaluate_run(
             kind: {split: metrics_of(own, data) for split, own in found.items()}
             for kind, found in heads.items()
         }
+    probed = _probed(data, primary, *read.values())
+    metrics["learnt"] = _learnt(method, test, probed, data).as_dict()
     metrics = {"test": metrics.pop("test"), "val": metrics.pop("val"), **metrics}
     run.write_json("metrics.json", metrics)
     shown = features.get(primary, next(iter(features.values())))
@@ -207,6 +210,40 @@ def evaluate_run(
     ).replace_schema_metadata(data.manifest.metadata())
     run.write("embedding.parquet", table_bytes(table))
     return metrics
+
+
+def _probed(
+    data: TrainingData,
+    primary: str,
+    val: tuple[Tensor, dict[str, Tensor]],
+    test: tuple[Tensor, dict[str, Tensor]],
+) -> Skill | None:
+    """How well a linear probe reads the target off what the method's own classifier reads.
+
+    Fitted on validation and read on test; None where validation has fewer than two classes.
+    """
+    fit, read = (data.manifest.t_N[rows.numpy()].astype(np.int64) for rows in (val[0], test[0]))
+    if len(np.unique(fit)) < 2:
+        return None
+    kind = Head.named(primary).features
+    kind = kind if kind in test[1] else next(iter(test[1]))
+    guess = linear_guess(val[1][kind], torch.from_numpy(fit), test[1][kind], data.classes)
+    return Skill.from_codes(read, guess.numpy(), data.classes)
+
+
+def _learnt(
+    method: Method, found: dict[str, Predictions], probed: Skill | None, data: TrainingData
+) -> Learnt:
+    """The verdict on the method's own predictions, and what its other classifiers do."""
+    names = data.manifest.target_names, data.manifest.sensitive_names
+
+    def skill(p: Predictions) -> Skill:
+        return Skill.of(Counts.from_codes(p.target, p.prediction, p.sensitive, *names))
+
+    own, *others = found
+    decided = method.decide(replace(found[own]))
+    losses = (None, None) if decided.scores is None else log_losses(decided.target, decided.scores)
+    return Learnt(skill(decided), {kind: skill(found[kind]) for kind in others}, probed, *losses)
 
 
 def _write(

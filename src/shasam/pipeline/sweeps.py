@@ -193,6 +193,8 @@ def says(outcome: Outcome) -> str:
     for key in ("accuracy", "eo_mean"):
         word, value = catalogue.named(key).heading, metrics[key]["value"]
         line += f"  {word} {100 * value:.1f}" if value is not None else f"  {word} -"
+    learnt = RunDirectory(outcome.path).learnt()
+    line += "  NOT LEARNT" if learnt is not None and not learnt.ok else ""
     line += f"  {outcome.seconds:.0f} s" if outcome.status == "done" else ""
     return f"{line}  {outcome.message}" if outcome.message else line
 

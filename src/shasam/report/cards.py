@@ -8,7 +8,7 @@ from pathlib import Path
 from shasam.files import write_atomic
 from shasam.metrics.catalogue import label_of
 from shasam.output import markdown_code, markdown_table, markdown_text
-from shasam.report.runs import finite, recorded_subject, subject_of
+from shasam.report.runs import finite, learnt_of, recorded_subject, subject_of
 from shasam.report.subject import Subject
 from shasam.report.verdict import count, interval, percent, verdict
 from shasam.runs.directory import RunDirectory
@@ -23,6 +23,7 @@ def model_card(run: RunDirectory, subject: Subject | None = None, place: str = "
     lines = [
         f"# Model card: {markdown_text(run.name)}",
         "",
+        *(f"> **{markdown_text(line)}**\n" for line in learnt_of(run).sentences(subject.unit)),
         *(markdown_text(line) for line in verdict(subject)),
         "",
         "## What it is",

@@ -50,6 +50,12 @@ class Point:
     kind: int = 0  # colour and shape
     published: bool = False  # somebody else's number: a hollow mark without an interval
     mean: bool = False  # of several seeds: a larger mark
+    chance: bool = False  # not shown to have learnt: crossed out
+
+    @property
+    def kept_apart(self) -> str:
+        """What sets the point apart from the others, in brackets."""
+        return " (published)" if self.published else " (not learnt)" if self.chance else ""
 
 
 def save(figure: Markup, path: Path) -> None:
@@ -105,20 +111,25 @@ def tradeoff(
                         cls=colour,
                     )
                 )
-        source = ", published" if p.published else ""
+        source = ", published" if p.published else ", not learnt" if p.chance else ""
         told = (
             f"{p.name}{source}: accuracy {100 * p.accuracy[0]:.1f} %, EO {100 * p.eo[0]:.1f} points"
         )
         r = 6.5 if p.mean else 4.5
         look = "open" if p.published else "fill" if p.mean or len(shown) < CROWD else "fill faint"
         body.append(marker(p.kind, x, y, r, f"{colour} {look}", told))
+        body += _crossed_out(x, y, r + 2) if p.chance else []
     body += _labels([(px(p.eo[0]), py(p.accuracy[0]), p.name) for p in shown if p.published])
     told = "; ".join(
-        f"{p.name}{' (published)' if p.published else ''} {100 * p.accuracy[0]:.1f} % and "
-        f"{100 * p.eo[0]:.1f} points"
+        f"{p.name}{p.kept_apart} {100 * p.accuracy[0]:.1f} % and {100 * p.eo[0]:.1f} points"
         for p in shown[:20]
     )
     return picture(WIDTH, bottom + 44, body, f"{title}. {told}.")
+
+
+def _crossed_out(x: float, y: float, r: float) -> list[str]:
+    """Two lines over a mark."""
+    return [line(x - r, y - up * r, x + r, y + up * r, "whisker") for up in (-1, 1)]
 
 
 def _labels(marks: Sequence[tuple[float, float, str]]) -> list[str]:

@@ -14,12 +14,13 @@ from markupsafe import Markup
 from shasam.errors import SpecError
 from shasam.metrics import Comparison, Estimate, Spread, catalogue, compare_seeds, over_seeds
 from shasam.metrics.counts import recalls
+from shasam.metrics.learnt import Skill
 from shasam.registry import did_you_mean
 from shasam.report import charts
 from shasam.report.audits import Pairing, baseline_of, is_plain, pairing
 from shasam.report.charts import Point
 from shasam.report.published import PublishedResult, published
-from shasam.report.runs import recorded_subject
+from shasam.report.runs import learnt_of, recorded_subject
 from shasam.report.subject import OF_RUNS, AuditOptions, Subject
 from shasam.report.svg import COLOURS, line, marker, picture, text
 from shasam.report.verdict import comparison_line, interval, joined, p_value, percent
@@ -44,6 +45,10 @@ class _Row:
     runs: list[RunDirectory]
     accuracy: list[float]
     eo: list[float]
+
+    @property
+    def not_learnt(self) -> int:
+        return sum(not learnt_of(run).ok for run in self.runs)
 
     @property
     def mean_accuracy(self) -> float:
@@ -82,6 +87,11 @@ def recommendations(runs: Sequence[RunDirectory], baseline: str | None = None) -
 
 def _advice(runs: Sequence[RunDirectory], baseline: str) -> str:
     rows = {row.method: row for row in _rows(runs)}
+    poor = [method for method, row in rows.items() if row.not_learnt]
+    left_out = " ".join(_left_out(rows.pop(method)) for method in poor)
+    if poor and len(rows) < 2:
+        only = f" What is left is {next(iter(rows))}." if rows else " None can be recommended."
+        return left_out + only
     if len(rows) < 2:
         return (
             "Which model to take cannot be said: fewer than two methods have an accuracy and an EO "
@@ -105,7 +115,17 @@ def _advice(runs: Sequence[RunDirectory], baseline: str) -> str:
         said += _established(chosen, min(others, key=lambda row: row.mean_eo))
     elif baseline in rows:
         said += _established(chosen, rows[baseline])
-    return f"{said} The model is {model.path.name}, its run with the smallest EO on validation."
+    said += f" The model is {model.path.name}, its run with the smallest EO on validation."
+    return f"{said} {left_out}".rstrip()
+
+
+def _left_out(row: _Row) -> str:
+    """A method that cannot be recommended, whatever its gap."""
+    return (
+        f"{row.method} is left out: {row.not_learnt} of its {len(row.runs)} "
+        f"run{'' if len(row.runs) == 1 else 's'} {'has' if row.not_learnt == 1 else 'have'} not "
+        "learnt the target."
+    )
 
 
 def _established(a: _Row, b: _Row) -> str:
@@ -324,14 +344,16 @@ def _points(
     points, alone = [], math.nan
     for kind, (method, members) in enumerate(by_method.items()):
         for e in members:
-            points.append(Point(e.name, _triple(e, "accuracy"), _triple(e, "eo_mean"), kind))
+            acc, eo = _triple(e, "accuracy"), _triple(e, "eo_mean")
+            points.append(Point(e.name, acc, eo, kind, chance=_at_chance([e]) > 0))
         if len(members) > 1:
             means = [
                 over_seeds([e.estimates[k] for e in members]).mean for k in ("accuracy", "eo_mean")
             ]
             acc, eo = ((mean, alone, alone) for mean in means)
             name = f"{method}, mean of {len(members)} seeds"
-            points.append(Point(name, acc, eo, kind, mean=True))
+            chance = _at_chance(members) > 0
+            points.append(Point(name, acc, eo, kind, mean=True, chance=chance))
     for p in printed:
         kind = _same_method(p.method, list(by_method))
         acc, eo = ((value / 100, alone, alone) for value in (p.accuracy, p.eo))
@@ -343,7 +365,9 @@ def _row(method: str, members: Sequence[Subject]) -> dict[str, Any]:
     spreads = {k: over_seeds([e.estimates[k] for e in members]) for k in _COLUMNS}
     many = len(members) > 1
     cells = [_cell(members[0].estimates[k], spreads[k], many) for k in _COLUMNS]
-    return {"name": method, "seeds": len(members), "cells": cells}
+    poor = _at_chance(members)
+    mark = "" if not poor else f"{poor} of {len(members)} not learnt" if many else "not learnt"
+    return {"name": method, "seeds": len(members), "cells": cells, "mark": mark}
 
 
 def _caption(entries: Sequence[Subject], unit: str) -> str:
@@ -416,22 +440,25 @@ def _paired(a: str, of_a: list[Subject], b: str, of_b: list[Subject], drawn: Aud
 
 
 def _chance(by_method: Mapping[str, Sequence[Subject]]) -> list[str]:
-    """Who is no better than always naming the most common class: their gaps say nothing."""
-    counts = next(iter(by_method.values()))[0].counts
-    chance = float(counts.n_CPG.sum((1, 2)).max() / counts.total)
-    poor = [
-        method
-        for method, entries in by_method.items()
-        if all(e.estimates["accuracy"].low <= chance for e in entries)
-    ]
+    """Who has not learnt, by the rule of ``shasam.metrics.learnt``: their gaps say nothing."""
+    poor = {m: n for m, members in by_method.items() if (n := _at_chance(members))}
     if not poor:
         return []
-    some = f"{joined(poor)} {'is' if len(poor) == 1 else 'are'} not"
-    who = "No method is" if len(poor) == len(by_method) else some
+    runs = {method: len(members) for method, members in by_method.items()}
+    named = [m if n == runs[m] else f"{n} of {runs[m]} runs of {m}" for m, n in poor.items()]
+    whole = named == list(by_method)
+    some = f"{joined(named)} {'is' if sum(poor.values()) == 1 else 'are'} not"
+    counts = next(iter(by_method.values()))[0].counts
+    share = float(counts.n_CPG.sum((1, 2)).max() / counts.n_CPG.sum())
     return [
-        f"{who} shown to be more accurate than always predicting the most common class "
-        f"({percent(chance)} %); a small gap is meaningless in that case."
+        f"{'No method is' if whole else some} shown to have learnt the target, beyond guessing "
+        f"(the most common class: {percent(share)} %); a small gap is meaningless in that case."
     ]
+
+
+def _at_chance(members: Sequence[Subject]) -> int:
+    """How many of these models are not shown to have learnt their target."""
+    return sum(not Skill.of(e.counts).learnt for e in members)
 
 
 def _verdict(name: str, by_method: dict[str, list[Subject]], against: list[str]) -> list[str]:

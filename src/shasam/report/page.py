@@ -22,7 +22,7 @@ from shasam.report.audits import Pairing
 from shasam.report.charts import RATES, DecisionScores, bars, forest
 from shasam.report.comparison import audit_settings, recommendations, settings_of
 from shasam.report.model_section import Budget, detail, strongest, tiles
-from shasam.report.runs import opened_runs, recorded_subject, subject_of
+from shasam.report.runs import learnt_of, opened_runs, recorded_subject, subject_of
 from shasam.report.subject import Subject
 from shasam.report.svg import COLOURS, marker
 from shasam.report.verdict import count, joined, percent, probed, verdict, verdict_over
@@ -100,6 +100,7 @@ def write_report(
         context |= {
             "title": f"{run.name} on {run.setting}",
             "kicker": f"shasam report · {tests_of(subjects[0])}",
+            "alarm": learnt_of(run).sentences(subjects[0].unit),
             "verdict": [*verdict(subjects[0]), *_probe_line(run, subjects[0])],
             "tiles": tiles(subjects[0]),
         }
@@ -178,7 +179,7 @@ def render(context: dict[str, Any]) -> str:
         toc.append(("details", "Closer"))
     toc.append(("provenance", "Provenance"))
     return environment.get_template("report.html.j2").render(
-        **{"forests": [], "forest_says": "", "regressions": []} | context,
+        **{"alarm": [], "forests": [], "forest_says": "", "regressions": []} | context,
         toc=toc,
         csp=csp,
         style=Markup(style),  # noqa: S704 - our own file

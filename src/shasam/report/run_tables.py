@@ -12,7 +12,7 @@ from shasam.errors import SpecError
 from shasam.metrics import Estimate, catalogue, over_seeds
 from shasam.output import Cell, csv_text, one_line
 from shasam.registry import did_you_mean
-from shasam.report.runs import finite, opened_runs, recorded_subject
+from shasam.report.runs import finite, learnt_of, opened_runs, recorded_subject
 from shasam.report.subject import Subject
 from shasam.report.verdict import percent
 from shasam.runs.directory import RunDirectory
@@ -31,6 +31,14 @@ class ResultRow:
     cells: dict[str, tuple[float, float, float, float]]  # value, low, high, sd over seeds
     manifest: str
     cost: Cost | None = None
+    not_learnt: int = 0  # runs of the row that are no better than chance
+
+    @property
+    def name(self) -> str:
+        """The method, with a mark where runs of it have not learnt."""
+        if not self.not_learnt:
+            return self.method
+        return f"{self.method} ({self.not_learnt} of {self.seeds} not learnt)"
 
 
 @dataclass(frozen=True)
@@ -86,7 +94,8 @@ def rows_of(
             )
         hashes = sorted({run.manifest_sha256[:12] for run, _ in members})
         cost = Cost.of([run for run, _ in members])
-        out.append(ResultRow(setting, method, len(members), cells, " ".join(hashes), cost))
+        poor = sum(not learnt_of(run).ok for run, _ in members)
+        out.append(ResultRow(setting, method, len(members), cells, " ".join(hashes), cost, poor))
     return out
 
 
@@ -105,7 +114,7 @@ def as_markdown(rows: Sequence[ResultRow]) -> str:
     cells = [
         [
             output.markdown_text(row.setting),
-            output.markdown_text(row.method),
+            output.markdown_text(row.name),
             str(row.seeds),
             *(plain(row.cells[m], " ± ") for m in metrics),
             *(row.cost.words() if costs and row.cost else ()),
@@ -129,7 +138,7 @@ def latex(rows: Sequence[ResultRow]) -> str:
     ]
     for row in rows:
         cells = [plain(row.cells[m], r" $\pm$ ") for m in metrics]
-        lines.append(f"{tex(row.setting)} & {tex(row.method)} & " + " & ".join(cells) + r" \\")
+        lines.append(f"{tex(row.setting)} & {tex(row.name)} & " + " & ".join(cells) + r" \\")
     lines += [r"\bottomrule", r"\end{tabular}", ""]
     return "\n".join(lines)
 
@@ -139,11 +148,15 @@ def as_csv(rows: Sequence[ResultRow]) -> str:
     metrics = list(rows[0].cells)
     parts = ("", "_low", "_high", "_sd")
     lines: list[list[Cell]] = [
-        ["setting", "method", "seeds", "manifest", *(m + part for m in metrics for part in parts)]
+        [
+            *("setting", "method", "seeds", "not_learnt", "manifest"),
+            *(m + part for m in metrics for part in parts),
+        ]
     ]
     for row in rows:
         numbers = ["" if math.isnan(v) else f"{v:.6f}" for m in metrics for v in row.cells[m]]
-        lines.append([row.setting, row.method, row.seeds, row.manifest, *numbers])
+        about: list[Cell] = [row.setting, row.method, row.seeds, row.not_learnt, row.manifest]
+        lines.append([*about, *numbers])
     return csv_text(lines)
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from shasam.metrics import Estimate, catalogue, names_of, values
+from shasam.metrics.learnt import Learnt, Skill
 from shasam.report.predictions import Columns, read_predictions
 from shasam.report.subject import OF_RUNS, Subject, counts_of
 from shasam.runs.directory import PREDICTIONS, RunDirectory
@@ -62,6 +63,12 @@ def _recorded(run: RunDirectory, rows: Predictions, complete: bool) -> dict[str,
 
 def _same(a: float, b: float) -> bool:
     return abs(a - b) < 1e-9 or (math.isnan(a) and math.isnan(b))
+
+
+def learnt_of(run: RunDirectory) -> Learnt:
+    """The verdict on a run: as it is recorded, or from the predictions of its test split."""
+    found = run.learnt()
+    return Learnt(Skill.of(counts_of(predictions_of(run)))) if found is None else found
 
 
 def found_runs(paths: Sequence[Path]) -> list[Path]:

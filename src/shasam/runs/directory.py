@@ -20,6 +20,7 @@ from filelock import lock_descriptor
 from shasam.documents import read_json, read_yaml
 from shasam.errors import BusyError, CheckpointError, DataError, FileError, InputError
 from shasam.files import append, open_in_place, open_regular, read_bytes, write_atomic
+from shasam.metrics.learnt import Learnt
 from shasam.spec import ModelSpec, RunSpec, stored_spec
 from shasam.tables import read_parquet
 from shasam.types import Predictions
@@ -258,6 +259,14 @@ class RunDirectory:
     def metrics(self) -> dict[str, Any]:
         """``metrics.json``: {"test": {"accuracy": {"value": ...}, ...}, "val": ..., ...}."""
         return self._mapping("metrics.json")
+
+    def learnt(self) -> Learnt | None:
+        """Whether the model has learnt its target, as it was judged at the end of training.
+
+        None where that is not recorded, as in runs of early versions: ``shasam.report.runs`` then
+        judges their predictions.
+        """
+        return Learnt.from_dict(self.metrics().get("learnt"))
 
     def provenance(self) -> dict[str, Any]:
         """``provenance.json``; {} where there is none, as in records of early versions."""

@@ -352,6 +352,11 @@ class TrainSpec(BaseModel):
     collapse_cosine: float = Field(
         0.95, gt=0, le=1, description="Mean cosine of the projections that counts as a collapse."
     )
+    on_plateau: Literal["warn", "stop", "lower-rate"] = Field(
+        "warn",
+        description="What to do with a stage that finds nothing of the target: say so, stop, or "
+        "lower its learning rate to a third, twice at most.",
+    )
     precision: Literal["32-true", "bf16-mixed", "16-mixed", "auto"] = Field(
         "32-true",
         description="Numerical precision; auto becomes bf16-mixed for images on a processor with "
@@ -370,6 +375,8 @@ class TrainSpec(BaseModel):
         body: dict[str, Any] = dump(self)
         if not self.sync_batchnorm:
             body.pop("sync_batchnorm", None)
+        if self.on_plateau == "warn":
+            body.pop("on_plateau", None)
         return body
 
     def stage(self, name: str) -> StageSpec:

@@ -171,7 +171,7 @@ class EpochLog:
             "parts": parts or None,
             "active": active,
             "wrong_side": wrong_side,
-            "lr": learning_rate(run.spec, self.state.step - 1, run.total),
+            "lr": run.slower * learning_rate(run.spec, self.state.step - 1, run.total),
             "images_per_second": rate,
             "mine_fraction": self.state.mine_fraction if stage.sampling == "mined" else None,
             "plan": run.plan.counters() or None,
@@ -277,7 +277,7 @@ def target_probe(
 ) -> dict[str, float]:
     """Validation accuracy and EO of a linear classifier on the encoder's features."""
     t_N, s_N = data.manifest.t_N, data.manifest.s_N
-    fit = _evenly(train.numpy(), t_N * data.groups + s_N, FIT, seed)
+    fit = evenly(train.numpy(), t_N * data.groups + s_N, FIT, seed)
     read = np.sort(keyed(seed, 1).permutation(val.numpy())[:READ])
     found = features_of(method, data, torch.from_numpy(np.concatenate([fit, read])), fabric)
     x, read_x = found["encoder"].split([len(fit), len(read)])
@@ -288,7 +288,7 @@ def target_probe(
     return values(counts, ("accuracy", "eo_mean"))
 
 
-def _evenly(rows: np.ndarray, cell_N: np.ndarray, limit: int, seed: int) -> np.ndarray:
+def evenly(rows: np.ndarray, cell_N: np.ndarray, limit: int, seed: int) -> np.ndarray:
     """At most ``limit`` rows, from each cell as many as from the others where it has them."""
     order = keyed(seed, 0).permutation(rows)
     cells = np.unique(cell_N[rows])

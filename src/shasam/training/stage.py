@@ -37,6 +37,9 @@ class State:
     ema_count: int = 0
     best: float | None = None
     collapsed: bool = False
+    at_chance: int = 0  # looks in a row at which the stage had found nothing of the target
+    found_target: bool = False  # in this stage, which is then no longer looked at
+    slowed: int = 0  # times that the rate of this stage was lowered
     sums: dict[str, float] = field(default_factory=dict)  # of the epoch that is under way
 
     def add(self, name: str, value: float) -> None:
@@ -257,6 +260,8 @@ class StageRun:
     features: dict[str, Tensor] = field(default_factory=dict)  # of the training rows, by kind
     place_N: Tensor | None = None  # row of the manifest -> row of ``features``
     val_features: dict[str, Tensor] = field(default_factory=dict)
+    watched: dict[str, Tensor] = field(default_factory=dict)  # of the rows that are looked at
+    slower: float = 1.0  # what the learning rate is multiplied by, after a plateau
 
     def description(self, unit: str, world: int) -> str:
         """One line for the start of the stage."""

@@ -21,6 +21,7 @@ from shasam.errors import TrainingError
 from shasam.files import write_atomic
 from shasam.keyed import seed_torch, text_key
 from shasam.methods.base import Method, Stage
+from shasam.metrics.learnt import Skill
 from shasam.models.processes import Share, share_batch_norm, sharing
 from shasam.runs.directory import RunLog
 from shasam.sampling import Draw, TrainingRows
@@ -37,6 +38,7 @@ from shasam.training.monitor import (
     target_probe,
     validate,
 )
+from shasam.training.plateau import PlateauWatch, target_skill
 from shasam.training.runtime import (
     Fabric,
     Interrupt,
@@ -214,7 +216,7 @@ class Stepper:
                 f"{name!r}, which it does not move; its groups are {stage.groups}"
             )
         spec, optimizer = run.specs[name], run.optimizers[name]
-        set_rate(optimizer, learning_rate(spec, batch.step, run.total))
+        set_rate(optimizer, run.slower * learning_rate(spec, batch.step, run.total))
         where = f"step {batch.step} of stage {stage.name}, group {name}"
         try:
             parameters = self.groups[name]
@@ -350,6 +352,7 @@ class Trainer:
         self.epoch_log = EpochLog(*shared, self._board)
         limit, on_collapse = self.spec.collapse_cosine, self.runtime.on_collapse
         self.collapse = CollapseWatch(*shared, limit, on_collapse)
+        self.plateau = PlateauWatch(*shared, self.fabric, self.spec.on_plateau)
 
     # -- the whole run ---------------------------------------------------------------------------
 
@@ -385,6 +388,7 @@ class Trainer:
         run = self._prepare(stage, checkpoint)
         self.progress.say(run.description(self.views.unit, self.fabric.world_size))
         self.progress.start(stage.name, self.state.step, run.total)
+        self.plateau.begin(run)
         per_epoch = run.plan.steps_per_epoch
         clock = time.perf_counter()
         trained, began_step = 0.0, self.state.step  # seconds of steps alone, for the rate
@@ -398,6 +402,8 @@ class Trainer:
             clock = now
             done = self.state.step
             self._curve(stage)
+            if self.plateau.due(run):
+                self.plateau.look(run, self._skill(run, last))
             rate = (done - began_step) * run.batch_size * stage.views / max(1e-9, trained)
             mined = self.state.mine_fraction if stage.sampling == "mined" else None
             self.progress.step(done, loss, rate, mined)
@@ -480,6 +486,13 @@ class Trainer:
         views = self.state.images_seen
         self.log.write("curve", stage=stage.name, step=self.state.step, views=views, **found)
         self.progress.probe(stage.name, self.state.step, found)
+
+    def _skill(self, run: StageRun, last: bool) -> Skill | None:
+        """How well the target is known now, in the first process."""
+        if not self.first:
+            return None
+        rows, seed = (self.train_rows, self.val_rows), text_key(self.seed, "plateau")
+        return target_skill(self.method, run, self.data, *rows, self.fabric, seed, last)
 
     def _end_stage(self, run: StageRun, last: bool) -> None:
         """Averaged weights replace the weights; the best ones do so at the very end."""

@@ -1,0 +1,5 @@
+"""``python -m experiments.learns``."""
+
+from experiments.learns import main
+
+main()
