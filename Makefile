@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 export PYTHONUNBUFFERED = 1
 
-.PHONY: help install demo test test-all test-learns test-ray test-reliability fuzz test-pythons test-newest test-oldest test-cpus bench lint dist clean
+.PHONY: help install demo test test-all test-learns test-ray test-reliability fuzz test-pythons test-newest test-oldest test-cpus bench lint dist audit-dependencies clean
 .DEFAULT_GOAL := help
 
 help:
@@ -17,6 +17,7 @@ help:
 	@echo "make test-newest   the wheel with the newest versions that the declared ranges allow"
 	@echo "make test-oldest   the plain install with the oldest versions that they allow"
 	@echo "make test-cpus  the fast tier seven times, as other processors and thread counts would run it"
+	@echo "make audit-dependencies   known vulnerabilities of what the tests run with, and sbom.cdx.json"
 	@echo "make dist       wheel and sdist, checked, in dist/"
 	@echo "make test-reliability   the reliability tests of docs/reliability.md, at their full figures"
 	@echo "make fuzz       mutated images, specifications, runs, tables and arrays for MINUTES=10"
@@ -28,8 +29,15 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 
+# With TORCH_CPU=1 torch is installed first, from the index of its CPU builds and without what it
+# needs, so that every package comes from one index: a second one could answer for any name.
+TORCH_INDEX := https://download.pytorch.org/whl/cpu
+TORCH_INSTALL = $(if $(TORCH_CPU),$(BIN)/python -m pip install --quiet --no-deps --index-url $(TORCH_INDEX) \
+	"$$(grep ^torch== constraints.txt)")
+
 # One stamp per set of extras; made anew when what it was made from changes.
 $(VENV)/.installed-%: pyproject.toml constraints.txt | $(BIN)/python
+	$(if $(findstring torch,$*),$(TORCH_INSTALL))
 	$(BIN)/python -m pip install --quiet --editable '.[$*]' --constraint constraints.txt
 	@touch $@
 
@@ -79,6 +87,11 @@ dist: $(VENV)/.installed-release
 	rm -rf dist
 	$(BIN)/python -m build
 	$(BIN)/python -m twine check --strict dist/*
+
+# What the tests ran with: known vulnerabilities end the command, and sbom.cdx.json lists every package.
+audit-dependencies: $(VENV)/.installed-torch,jpeg,test,test-torch $(VENV)/.installed-release
+	$(BIN)/python -m pip_audit --local --skip-editable --progress-spinner off
+	$(BIN)/python -m pip_audit --local --skip-editable --progress-spinner off --format cyclonedx-json --output sbom.cdx.json
 
 test-reliability: $(VENV)/.installed-torch,jpeg,test,test-torch
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m "slow or not slow" tests/reliability

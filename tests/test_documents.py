@@ -57,3 +57,12 @@ def test_json_is_counted_before_it_is_built(tmp_path: Path) -> None:
         (tmp_path / "p.json").write_bytes(content)
         with pytest.raises(ShasamError, match=r"p\.json"):
             read_json(tmp_path / "p.json")
+
+
+@pytest.mark.parametrize(
+    "text", ["a: 1\na: 2", "a: {b: 1, b: 1}", "'a': 1\na: 2", "x: [{k: 1, k: 2}]"]
+)
+def test_a_key_that_is_there_twice_is_an_error(text: str) -> None:
+    with pytest.raises(SpecError, match="is there twice"):
+        parse_yaml(text, "the file")
+    assert parse_yaml("a: {b: 1}\nc: {b: 1}", "x") == {"a": {"b": 1}, "c": {"b": 1}}

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import stat
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -123,3 +126,66 @@ def test_leftovers_of_killed_writers_are_removed_and_links_only_themselves(tmp_p
     assert len(list(run.iterdir())) == 2
     files.remove_leftovers(run)
     assert not list(run.iterdir()) and canary.read_text() == "mine"
+
+
+def _a_pipe(place: Path) -> tuple[Path, list[bytes]]:
+    """A FIFO and what a reader gets from it."""
+    os.mkfifo(place)
+    got: list[bytes] = []
+    thread = threading.Thread(target=lambda: got.append(place.read_bytes()), daemon=True)
+    thread.start()
+    return place, got
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no FIFOs on this system")
+def test_a_pipe_that_a_user_names_is_written_to(tmp_path: Path) -> None:
+    pipe, got = _a_pipe(tmp_path / "pipe")
+    files.write_named(pipe, "all of it")
+    for _ in range(500):
+        if got:
+            break
+        time.sleep(0.01)
+    assert got == [b"all of it"] and stat.S_ISFIFO(pipe.lstat().st_mode)
+
+
+def test_a_device_is_written_to_and_never_replaced(tmp_path: Path) -> None:
+    device = tmp_path / "null"
+    try:
+        os.mknod(device, 0o666 | stat.S_IFCHR, os.makedev(1, 3))
+        device.write_bytes(b"")
+    except OSError as error:
+        pytest.skip(f"device nodes cannot be made or used here: {error}")
+    files.write_named(device, "gone")
+    with pytest.raises(FileError, match="is a device, which is not replaced"):
+        files.write_atomic(device, "x")
+    link = tmp_path / "link"
+    link.symlink_to(device)
+    files.write_named(link, "gone")
+    with pytest.raises(FileError, match="is a device"):
+        files.write_atomic(link, "x")
+    assert stat.S_ISCHR(device.lstat().st_mode) and link.is_symlink()
+
+
+@pytest.mark.parametrize("name", ["-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"])
+def test_names_of_standard_output_are_standard_output(name: str, tmp_path: Path) -> None:
+    code = f"from shasam.files import write_named; write_named({name!r}, 'x'); print('y')"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, check=True
+    )
+    assert done.stdout == "xy\n" and not list(tmp_path.iterdir())
+    with open(tmp_path / "file", "w") as file:  # a shell's "> file"
+        subprocess.run([sys.executable, "-c", code], stdout=file, check=True)
+    assert (tmp_path / "file").read_text() == "xy\n"
+    assert os.path.islink("/dev/stdout")
+
+
+@pytest.mark.parametrize("target", ["mine", "nothing", "."])
+def test_a_link_that_a_user_names_is_refused_before_the_work(tmp_path: Path, target: str) -> None:
+    (tmp_path / "mine").write_text("mine")
+    link = tmp_path / "link"
+    link.symlink_to(tmp_path / target)
+    with pytest.raises(FileError, match=r"is a link to .*; name that file itself"):
+        files.check_writable(link)
+    with pytest.raises(FileError, match="is a link"):
+        files.write_named(link, "x")
+    assert (tmp_path / "mine").read_text() == "mine" and not (tmp_path / "nothing").exists()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from pathlib import Path
 
@@ -50,6 +51,44 @@ def pinned(python: str) -> dict[str, str]:
             assert canonicalize_name(requirement.name) not in pins, f"{line} is pinned twice"
             pins[canonicalize_name(requirement.name)] = specifier.version
     return pins
+
+
+def workflows() -> dict[str, str]:
+    folder = ROOT / ".github" / "workflows"
+    if not folder.is_dir():
+        pytest.skip("the sdist has no workflows")
+    return {path.name: path.read_text(encoding="utf-8") for path in sorted(folder.glob("*.yml"))}
+
+
+def test_actions_of_others_are_pinned_by_commit() -> None:
+    """A tag or a branch can be moved to other code, also in the job that may publish."""
+    for name, text in workflows().items():
+        used = re.findall(r"^\s*-? *uses: *(\S+)(.*)$", text, re.M)
+        assert used, name
+        for action, comment in used:
+            assert re.fullmatch(r"[\w./-]+@[0-9a-f]{40}", action), f"{name}: {action}"
+            assert re.search(r"# v\d", comment), f"{name}: {action} does not say its version"
+
+
+def test_no_package_can_come_from_two_indexes() -> None:
+    """With a second index any name may be answered by either; torch alone has another one."""
+    texts = {**workflows(), "Makefile": (ROOT / "Makefile").read_text(encoding="utf-8")}
+    texts["README.md"] = (ROOT / "README.md").read_text(encoding="utf-8")
+    texts["tools"] = (ROOT / "tools" / "test_installed.py").read_text(encoding="utf-8")
+    for name, text in texts.items():
+        assert "extra-index-url" not in text.lower().replace("_", "-"), name
+        for line in text.replace("\\\n", " ").splitlines():
+            if "--index-url" in line:
+                assert "--no-deps" in line and "torch" in line.lower(), f"{name}: {line}"
+
+
+def test_a_release_is_checked_for_known_vulnerabilities_and_lists_what_was_tested() -> None:
+    release = workflows()["release.yml"]
+    assert release.index("make audit-dependencies") < release.index("publish:")
+    assert "sbom.cdx.json" in release
+    make = (ROOT / "Makefile").read_text(encoding="utf-8")
+    recipe = make.split("\naudit-dependencies:")[1].split("\n\n")[0]
+    assert recipe.count("pip_audit") == 2 and "cyclonedx-json" in recipe
 
 
 @pytest.mark.parametrize("python", PYTHONS)

@@ -40,7 +40,17 @@ MAY_IMPORT = {
     "runs": {"spec", "metrics"},
     "report": {"metrics", "runs", "spec"},
     "training": {"sampling", "spec", "methods", "models", "data", "metrics", "runs"},
-    "pipeline": {"spec", "training", "methods", "models", "data", "metrics", "runs", "report"},
+    "pipeline": {
+        "programs",
+        "spec",
+        "training",
+        "methods",
+        "models",
+        "data",
+        "metrics",
+        "runs",
+        "report",
+    },
     "export": {"pipeline", "runs", "methods", "data", "metrics", "report"},
     "integrations": {"sampling", "mining", "losses"},
     "reproduce": {
@@ -67,6 +77,7 @@ MAY_IMPORT = {
         "training",
     },
     "commands": {"*"},
+    "programs": {"*"},  # the files that are run; what is imported from it imports nothing
     "cli": {"*"},
 }
 

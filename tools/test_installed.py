@@ -33,6 +33,7 @@ from xml.etree import ElementTree
 ROOT = Path(__file__).resolve().parent.parent
 SUPPORTED = ("3.10", "3.11", "3.12", "3.13")
 HERE = f"{sys.version_info.major}.{sys.version_info.minor}"
+TORCH_INDEX = "https://download.pytorch.org/whl/cpu"
 FULL, PLAIN = "torch,jpeg,test,test-torch", "test"
 
 
@@ -135,7 +136,11 @@ def test(case: Case, work: Path, sdist: Path, options: argparse.Namespace) -> tu
     run([str(python), "-m", "pip", "install", "--quiet", "--upgrade", "pip"], cwd=work)
     constraints, torch = constraints_of(case, options)
     (work / "constraints.txt").write_text(constraints, encoding="utf-8")
-    full = not case.plain and (options.torch or has_cpu_torch(python, torch))
+    own_index = bool(os.environ.get("TORCH_CPU"))  # as in the Makefile
+    full = not case.plain and (options.torch or own_index or has_cpu_torch(python, torch))
+    if full and own_index:  # torch alone: a second index could answer for any name
+        words = ["install", "-q", "--no-deps", "--index-url", TORCH_INDEX, torch]
+        run([str(python), "-m", "pip", *words], cwd=work)
     wanted = f"shasam[{FULL if full else PLAIN}] @ {case.package.as_uri()}"
     run([str(python), "-m", "pip", "install", "-q", wanted, "-c", "constraints.txt"], cwd=work)
     run([str(python), "-m", "pip", "check"], cwd=work)

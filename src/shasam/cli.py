@@ -9,7 +9,10 @@ from __future__ import annotations
 import signal
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout
+from io import TextIOWrapper
+from itertools import pairwise
 from typing import Any
 
 from cyclopts import App, CycloptsError, Group
@@ -98,8 +101,12 @@ def main(words: Sequence[str] | None = None) -> None:
             shown(message, category, *where, **more)
 
     warnings.showwarning = show
+    for stream in (sys.stdout, sys.stderr):  # an ASCII locale has no ±, and must not end a command
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     try:
-        app(words, exit_on_error=False, print_error=False)
+        with _messages_aside(sys.argv[1:] if words is None else words):
+            app(words, exit_on_error=False, print_error=False)
     except CycloptsError as error:  # 2, because 1 says that a limit of an audit is broken
         for line in _wrong_flags(error):
             _complain(line)
@@ -110,6 +117,21 @@ def main(words: Sequence[str] | None = None) -> None:
     except KeyboardInterrupt as error:
         _complain("stopped")
         sys.exit(128 + getattr(error, "number", signal.SIGINT))
+
+
+@contextmanager
+def _messages_aside(words: Sequence[str]) -> Iterator[None]:
+    """Messages go to standard error where a flag names standard output for a result."""
+    from shasam.files import is_standard_output
+
+    pairs = pairwise(words)
+    taken = any(a.startswith("-") and len(a) > 1 and is_standard_output(b) for a, b in pairs)
+    taken |= any(is_standard_output(word.partition("=")[2]) for word in words if word[:2] == "--")
+    if not taken:
+        yield
+        return
+    with redirect_stdout(sys.stderr):
+        yield
 
 
 def _complain(text: str) -> None:

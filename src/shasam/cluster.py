@@ -10,6 +10,7 @@ import os
 import re
 import signal
 import socket
+import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
@@ -91,9 +92,27 @@ def _join(address: str, options: dict[str, Any]) -> None:
 
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nobody asked for reports to others
     try:
-        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, **options)
+        with _nothing_of_the_working_directory():
+            ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, **options)
     except (ConnectionError, ValueError, RuntimeError, TimeoutError) as error:
         raise _none_at(address, " ".join(str(error).split())[:200]) from error
+
+
+@contextmanager
+def _nothing_of_the_working_directory() -> Iterator[None]:
+    """Join from the root folder, unless this process itself imports from the working directory.
+
+    Ray lets its workers import from the folder in which it was joined, before all else.
+    """
+    here = os.getcwd()
+    if any(os.path.abspath(place) == here for place in sys.path):
+        yield
+        return
+    os.chdir(os.path.abspath(os.sep))
+    try:
+        yield
+    finally:
+        os.chdir(here)
 
 
 @contextmanager

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from shasam.errors import DataError, FileError, SpecError
+from shasam.errors import DataError, FileError, ShasamError, SpecError
 from shasam.files import MAX_TEXT, read_bytes
 
 MAX_YAML_BYTES = 32_000  # a resolved specification has about 2,000
@@ -27,6 +29,18 @@ class _PlainLoader(yaml.SafeLoader):
     """Safe YAML without aliases, and not deeper than MAX_DEPTH."""
 
     depth = 0
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+        """A key that is there twice is an error: YAML would take the last one without a word."""
+        seen: set[tuple[str, str]] = set()
+        for key, _ in getattr(node, "value", ()):
+            if isinstance(key, yaml.ScalarNode):
+                if (key.tag, key.value) in seen:
+                    raise yaml.constructor.ConstructorError(
+                        None, None, f"the key {key.value!r:.60} is there twice", key.start_mark
+                    )
+                seen.add((key.tag, key.value))
+        return super().construct_mapping(node, deep)
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         event: Any = self.peek_event()
@@ -104,6 +118,20 @@ def read_json(path: str | Path, *, within: Path | None = None) -> dict[str, Any]
     if not isinstance(body, dict):
         raise DataError(f"{path} should hold a JSON object; write it again or leave it out")
     return body
+
+
+@contextmanager
+def of_our_shape(where: object) -> Iterator[None]:
+    """Turn what a document of another shape makes its reader raise into a sentence about it."""
+    try:
+        yield
+    except ShasamError:
+        raise
+    except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        raise DataError(
+            f"{where} is not as shasam writes it ({type(error).__name__}: {str(error)[:200]}); "
+            "bring back the file that was there, or leave it out"
+        ) from error
 
 
 def _check_plain(value: Any, where: str, keys: tuple[str, ...]) -> None:

@@ -26,7 +26,7 @@ from torch import Tensor, nn
 import shasam
 from shasam.data.augment import plain
 from shasam.errors import InputError
-from shasam.files import make_folder, write_atomic
+from shasam.files import make_folder, write_atomic, write_named
 from shasam.methods.base import Method
 from shasam.metrics.catalogue import label_of
 from shasam.pipeline.load import CONFIG, HEADER, WEIGHTS, Model, load
@@ -263,7 +263,7 @@ def export(
         path = source.path if isinstance(source, RunDirectory) else Path(source)
         write_hub(model, path, out)
     else:
-        write_atomic(out, FORMATS[format](model))
+        write_named(out, FORMATS[format](model))
     return out
 
 

@@ -10,19 +10,24 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import secrets
+import shutil
 import stat
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, cast
 
 from shasam.errors import FileError
 
 MAX_TEXT = 64 << 20  # bytes of a text file (JSON, YAML, log) that is read whole
 _TEMPORARY = ".tmp"
+_DESCRIPTOR = re.compile(r"/dev/(stdin|stdout|stderr)|(?:/dev|/proc/self)/fd/(\d{1,6})")
+_STREAMS = {"stdin": 0, "stdout": 1, "stderr": 2}
 # absent on Windows, where there are no FIFOs in folders and links need privileges
 _NOFOLLOW = getattr(os, "O_NOFOLLOW", 0)
 _NONBLOCK = getattr(os, "O_NONBLOCK", 0)
@@ -47,6 +52,8 @@ def atomic_file(path: str | Path, *, within: Path | None = None) -> Iterator[Bin
     replaced, not followed. With ``within`` a folder outside of that root is refused.
     """
     path = Path(path)
+    if _kind_of(path) == "device":
+        raise FileError(path, "is a device, which is not replaced by a file; name another place")
     make_folder(path.parent, within=within)
     temporary = path.with_name(f".{path.name[:80]}.{secrets.token_hex(8)}{_TEMPORARY}")
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NOFOLLOW | _BINARY
@@ -65,6 +72,68 @@ def atomic_file(path: str | Path, *, within: Path | None = None) -> Iterator[Bin
         raise _cannot(path, "written", error) from error
 
 
+@contextmanager
+def named_file(path: str | Path) -> Iterator[BinaryIO]:
+    """A file to write to at the place that a user has named, whole or not at all.
+
+    ``-`` and ``/dev/stdout`` are standard output, and what is a device or a pipe already is written
+    to when the content is whole. A link is refused: it may be somebody else's.
+    """
+    check_writable(path)
+    path = Path(path)
+    if _descriptor(path) is None and _kind_of(path) not in ("device", "pipe"):
+        with atomic_file(path) as file:
+            yield file
+        return
+    with tempfile.TemporaryFile() as waiting:
+        yield cast("BinaryIO", waiting)
+        waiting.seek(0)
+        number = _descriptor(path)
+        sys.stdout.flush()  # what was printed before comes before it
+        try:
+            handle = os.open(path, os.O_WRONLY | _BINARY) if number is None else os.dup(number)
+            with open(handle, "wb") as file:
+                shutil.copyfileobj(waiting, file)
+        except OSError as error:
+            raise _cannot(path, "written", error) from error
+
+
+def write_named(path: str | Path, content: bytes | str) -> None:
+    """Write to the place that a user has named, as ``named_file`` does."""
+    with named_file(path) as file:
+        file.write(content.encode() if isinstance(content, str) else content)
+
+
+def is_standard_output(path: str | Path) -> bool:
+    """True for ``-`` and the names that a system has for it."""
+    return _descriptor(Path(path)) == 1
+
+
+def _descriptor(path: Path) -> int | None:
+    """The open file that a name such as ``-``, ``/dev/stdout`` or ``/dev/fd/63`` stands for."""
+    if str(path) == "-":
+        return 1
+    found = _DESCRIPTOR.fullmatch(str(path))
+    if found is None:
+        return None
+    return _STREAMS[found[1]] if found[1] else int(found[2])
+
+
+def _kind_of(path: Path) -> str:
+    """What is at a place: "device", "pipe", "link" (to a file, a folder or nothing), or ""."""
+    if _DESCRIPTOR.fullmatch(str(path)):
+        return "device"
+    try:
+        mode = os.stat(path).st_mode
+        if stat.S_ISCHR(mode) or stat.S_ISBLK(mode):
+            return "device"
+        if stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode):
+            return "pipe"
+    except (OSError, ValueError):
+        pass
+    return "link" if os.path.islink(path) else ""
+
+
 def check_writable(path: str | Path | None, *, folder: bool = False) -> None:
     """Say before the work, and not after it, that a file (or folder) cannot be written.
 
@@ -74,6 +143,15 @@ def check_writable(path: str | Path | None, *, folder: bool = False) -> None:
         return
     path = Path(path)
     try:
+        kind = "" if folder else _kind_of(path)
+        if kind in ("device", "pipe") or (_descriptor(path) is not None and not folder):
+            return
+        if kind == "link":
+            raise FileError(
+                path,
+                f"is a link to {os.path.realpath(path)}, which is not written through it; name "
+                "that file itself, or remove the link",
+            )
         if path.is_dir() and not folder:
             raise FileError(path, "is a folder; name a file")
         place = path if folder else path.parent

@@ -11,7 +11,7 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from rich.console import Console
@@ -221,5 +221,6 @@ def shown_progress(
 
         return told
 
-    with bar:
+    # rich before 14 ends a bar that was never shown with a blank line
+    with bar if screen.is_terminal else nullcontext():
         yield named

@@ -178,7 +178,36 @@ class CsvTable(TableFile):
                 ShasamWarning,
                 stacklevel=4,
             )
+        if encoding != "utf-16":
+            self._check_quotes()
         return table
+
+    def _check_quotes(self) -> None:
+        """Refuse a quote that is never closed: all lines after it would be one cell."""
+        with self._opened() as file:
+            if sum(piece.count(b'"') for piece in iter(lambda: file.read(_HEAD), b"")) % 2 == 0:
+                return
+        # a quote opens a cell only at its start; \xbf is the end of UTF-8's mark
+        starts = (b"", b"\n", b"\r", b"\xbf", self._head[1].encode())
+        inside, began, before = False, 0, b""
+        with self._opened() as file:
+            for number, text in enumerate(file, 1):
+                place = 0
+                while (found := text.find(b'"', place)) >= 0:
+                    place = found + 1
+                    if not inside:
+                        inside = (text[found - 1 : found] if found else before) in starts
+                        began = number
+                    elif text[place : place + 1] == b'"':
+                        place += 1  # two stand for one that is meant
+                    else:
+                        inside = False
+                before = text[-1:]
+        if inside:
+            raise DataError(
+                f"{self.name} ends inside a quoted cell that begins in line {began:,}; close the "
+                "quote, or leave it out"
+            )
 
     def _parsed(
         self, columns: list[str], types: dict[str, pa.DataType], encoding: str, *, fast: bool = True
@@ -477,8 +506,9 @@ def open_table(path: str | Path) -> TableFile:
     try:
         with open_regular(path) as file:
             kind = _kind(file.read(8), path.suffix.lower())
-    except FileError as error:
-        raise DataError(f"{error}; give a CSV, Parquet or Arrow file") from error
+    except (FileError, OSError) as error:  # OSError: of what only looks like a regular file
+        where = "" if isinstance(error, FileError) else f"{path}: "
+        raise DataError(f"{where}{error}; give a CSV, Parquet or Arrow file") from error
     return kind(path)
 
 

@@ -52,3 +52,28 @@ def test_no_page_is_left_out() -> None:
     said = {page for _, pages, _ in ROWS for page in pages.split(", ")}
     linked = {f"docs/{name}" for name in re.findall(r"\]\((\w+\.md)\)", TABLE)}
     assert said | linked == set(PAGES)
+
+
+SECURITY = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
+HELD = [
+    [cell.strip() for cell in line.strip("| ").split(" | ")]
+    for line in SECURITY.split("## Which test holds which sentence")[1].splitlines()
+    if line.startswith("| ") and not line.startswith("| sentence |")
+]
+
+
+@pytest.mark.parametrize("row", HELD, ids=lambda row: row[0][:60])
+def test_every_sentence_of_the_security_page_has_a_test(row: list[str]) -> None:
+    assert len(row) == 2, "a row has a sentence and its tests"
+    for test in row[1].split(", "):
+        if "::" in test:
+            assert_there(test)
+        else:
+            assert names_in(ROOT / test), f"{test} holds no test"
+
+
+def test_every_source_of_the_threat_model_is_in_the_list_of_tests() -> None:
+    """A new row of the threat model brings a row of tests."""
+    model = SECURITY.split("## Threat model")[1].split("## Which test")[0]
+    rows = [line for line in model.splitlines() if line.startswith("| ")][1:]
+    assert len(rows) == 12 and len(HELD) >= len(rows)

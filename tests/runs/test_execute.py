@@ -287,3 +287,34 @@ def test_the_probe_reads_a_group_that_is_there_and_guesses_one_that_is_not():
     told[:, 3] += torch.from_numpy(3.0 * y)
     assert linear_probe(told[:200], y[:200], told[200:], y[200:], 2) > 0.85
     assert 0.35 < linear_probe(noise[:200], y[:200], noise[200:], y[200:], 2) < 0.65
+
+
+@pytest.mark.parametrize("empty", ["train", "val", "test"])
+def test_an_empty_split_is_refused_before_training(tmp_path, monkeypatch, empty):
+    data = TinyData()
+    rows = data.rows
+    monkeypatch.setattr(data, "rows", lambda split: rows(split)[: 0 if split == empty else None])
+    monkeypatch.setattr(Trainer, "fit", lambda *words, **more: pytest.fail("it trained"))
+    with pytest.raises(DataError, match=f"the {empty} split is empty"):
+        execute(spec_of("ce"), tmp_path, runtime=QUIET, data=data)
+
+
+def test_a_stop_in_evaluation_changes_no_result_and_is_told(tmp_path, monkeypatch, finished):
+    """What docs/training.md promises: equal results, and a log that says what happened."""
+    write = RunDirectory.write_json
+
+    def stop_once(self, name, body):
+        if name == "metrics.json":
+            monkeypatch.undo()
+            raise Stopped(signal.SIGTERM)
+        write(self, name, body)
+
+    monkeypatch.setattr(RunDirectory, "write_json", stop_once)
+    with pytest.raises(Stopped):
+        execute(spec_of("supcon"), tmp_path, runtime=QUIET, data=TinyData())
+    run = execute(spec_of("supcon"), tmp_path, runtime=QUIET, data=TinyData(), resume=True)
+    for name in ("model.safetensors", "predictions.parquet", "metrics.json", "embedding.parquet"):
+        assert run.file(name).read_bytes() == finished.file(name).read_bytes()
+    assert (run.provenance()["test_opened"], finished.provenance()["test_opened"]) == (2, 1)
+    told = [[line["event"] for line in one.log()] for one in (run, finished)]
+    assert sorted(told[0]) == sorted([*told[1], "resume", "test_opened"])

@@ -37,6 +37,7 @@ def embed(
     quiet
         Print no progress.
     """
+    from shasam.files import check_writable
     from shasam.output import say, shown_progress
     from shasam.pipeline.embedding import by_name, of_run
     from shasam.pipeline.embedding import embed as compute
@@ -45,6 +46,7 @@ def embed(
     batch = (16 if device == "cpu" else 256) if batch is None else batch
     if batch < 1:
         raise SpecError(f"--batch must be at least 1; got {batch}")
+    check_writable(out)
     asked = given(model)
     if "encoder" not in asked:
         raise SpecError(

@@ -59,7 +59,7 @@ def predict(
     import time
 
     from shasam.errors import InputError
-    from shasam.files import atomic_file
+    from shasam.files import named_file
     from shasam.output import csv_text, say, shown_progress
     from shasam.pipeline.load import load
 
@@ -67,7 +67,7 @@ def predict(
         raise InputError(f"there is no file or folder {images}")
     if batch < 1 or (jobs is not None and jobs < 1):
         raise InputError("--batch and --jobs must be at least 1")
-    with atomic_file(out) as file, shown_progress() as named:  # fails here, before the work
+    with named_file(out) as file, shown_progress() as named:  # fails here, before the work
         model = load(run, device)
         if model.decides_by_group and group_column is None:
             raise InputError(

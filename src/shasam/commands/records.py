@@ -22,6 +22,7 @@ def keep(runs: Path, experiment: Path) -> None:
         runs belong to it, and their labels.
     """
     from shasam.documents import read_yaml
+    from shasam.errors import InputError
     from shasam.output import say
     from shasam.pipeline.sweeps import label_of, runs_of_experiment
     from shasam.runs.records import RECORDS, read_records
@@ -29,6 +30,8 @@ def keep(runs: Path, experiment: Path) -> None:
 
     grid = runs_of_experiment(experiment)
     # by what a run was asked to do, not by its folder: a field that was added since renames runs
+    if not runs.is_dir():
+        raise InputError(f"{runs} is not a folder; give the folder that holds run directories")
     found = [run for run in sorted(runs.iterdir()) if (run / "DONE").is_file()]
     asked = {run: label_of(read_yaml(run / "spec.yaml", within=run), grid) for run in found}
     known = {run.name: label for run, label in asked.items() if label is not None}
@@ -67,13 +70,17 @@ def list_(experiment: Path) -> None:
     experiment
         A folder with records.parquet.
     """
+    from shasam.documents import of_our_shape
     from shasam.output import say
     from shasam.runs.records import read_records
 
     for record in read_records(experiment):
-        test = record.metrics["test"]
-        values = "  ".join(
-            f"{word} {100 * test[key]['value']:5.1f}" if test[key]["value"] is not None else word
-            for key, word in (("accuracy", "accuracy"), ("eo_mean", "EO"))
-        )
+        with of_our_shape(f"the record of {record.run} in {experiment}"):
+            test = record.metrics["test"]
+            values = "  ".join(
+                f"{word} {100 * test[key]['value']:5.1f}"
+                if test[key]["value"] is not None
+                else word
+                for key, word in (("accuracy", "accuracy"), ("eo_mean", "EO"))
+            )
         say(f"{record.label:20s} seed {record.seed:<3d} {values}  {record.run}")

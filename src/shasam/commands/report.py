@@ -44,7 +44,7 @@ def report(
     card
         Also write MODEL_CARD.md into the run.
     """
-    from shasam.files import check_writable, write_atomic
+    from shasam.files import check_writable, write_named
     from shasam.output import emit, say
     from shasam.report import rows_of, table, write_model_card, write_report
     from shasam.report.run_tables import DEFAULT
@@ -58,7 +58,7 @@ def report(
         if out is None:
             emit(text)
         else:
-            write_atomic(out, text)
+            write_named(out, text)
             say(f"table: {out}")
         return
     if out is None:

@@ -105,6 +105,7 @@ def select(
 
     from shasam.cluster import connected
     from shasam.data.vector_files import open_features, open_shards
+    from shasam.files import check_writable
     from shasam.output import say, shown_progress
     from shasam.submodular.selection import select_rows
 
@@ -118,6 +119,7 @@ def select(
         if threads < 1:
             raise InputError(f"--threads must be at least 1; got {threads}")
         torch.set_num_threads(threads)
+    check_writable(out)
     opened = open_shards if embeddings.is_dir() else open_features
     features = opened(embeddings, features_key)
     beside = table or embeddings
@@ -211,7 +213,7 @@ def write(
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    from shasam.files import atomic_file
+    from shasam.files import named_file
 
     rows = told.selection.indices.tolist()
     gains = told.selection.gains.double()
@@ -233,7 +235,7 @@ def write(
         "estimate": told.estimate and asdict(told.estimate),
     }
     table = pa.table(columns).replace_schema_metadata({"shasam": json.dumps(known)})
-    with atomic_file(out) as file:
+    with named_file(out) as file:
         pq.write_table(table, file)
 
 

@@ -1,4 +1,4 @@
-"""``python -m shasam.commands.tied …``: the command line in a process that outlives nobody.
+"""The program ``shasam_tied``: the command line in a process that outlives nobody.
 
 Whoever starts it keeps the other end of its standard input open. The system closes that end when
 the starter ends, also where it was killed; then this process is asked to stop, as by SIGTERM, so
@@ -24,8 +24,9 @@ def _follow() -> None:
     os._exit(128 + signal.SIGTERM)
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Run the command of this process's arguments."""
     threading.Thread(target=_follow, daemon=True).start()
-    from shasam.cli import main
+    from shasam.cli import main as run_command
 
-    main()
+    run_command()

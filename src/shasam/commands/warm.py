@@ -1,4 +1,4 @@
-"""``python -m shasam.commands.warm``: starts runs from a process that has everything imported.
+"""The program ``shasam_warm``: starts runs from a process that has everything imported.
 
 Importing torch and the rest takes seconds of processor time, as much as a short run. This process
 imports once and forks for each run. It computes nothing itself, so a fork is safe: no thread of a
@@ -17,6 +17,8 @@ from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+
+from shasam.programs import program_words
 
 # all that `shasam train` imports in its functions
 MODULES = (
@@ -92,11 +94,8 @@ def main() -> None:
     with open(open_in_place(Path(request["output"]), os.O_WRONLY | os.O_CREAT), "wb") as file:
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
-    sys.argv = ["shasam", *request["words"]]
+    # a run with several processes starts the others by these words
+    sys.argv = [program_words("command")[1], *request["words"]]
     from shasam.cli import main as run_command
 
     run_command(request["words"])
-
-
-if __name__ == "__main__":
-    main()

@@ -16,7 +16,7 @@ from shasam.data.source import Source
 from shasam.data.splits import SPLITS
 from shasam.data.store import Store
 from shasam.data.vector_files import VectorStore
-from shasam.files import atomic_file
+from shasam.files import named_file
 from shasam.keyed import keys, uniform
 
 # -------------------------------------------------------------------------------------------------
@@ -195,6 +195,6 @@ def contact_sheet(
             image = image.resize((tile, tile), Image.Resampling.BICUBIC) if zoom > 1 else image
             x = _MARGIN + (k % columns) * (tile + 2)
             sheet.paste(image, (x, top + _TITLE + (k // columns) * (tile + 2)))
-    with atomic_file(path) as file:
+    with named_file(path) as file:
         sheet.save(file, format="PNG")
     return path

@@ -159,6 +159,8 @@ def _header(file: BinaryIO, size: int, where: str, text: bool = False) -> _Heade
         shape, fortran, dtype = read(file)
     except Exception as error:  # whatever a damaged header makes NumPy's parser raise
         raise InputError(f"{where} is not a readable NumPy array: {error}") from error
+    if any(isinstance(n, bool) for n in shape):
+        raise InputError(f"{where} is not a readable NumPy array: its shape is {shape}")
     if dtype.hasobject:
         raise InputError(f"{where} holds Python objects, which could run code; save numbers")
     if not (np.issubdtype(dtype, np.number) or (text and dtype.kind == "U")):
@@ -320,6 +322,8 @@ def _safetensors(path: Path, key: str | None, ids: Sequence[str]) -> VectorRows:
             raise InputError(f"{path.name} is not a whole safetensors file")
         try:
             header = json.loads(file.read(length))
+            if not isinstance(header, dict):
+                raise InputError(f"{path.name} is not a safetensors file: its header is no object")
             names = [name for name in header if name != "__metadata__"]
             matrices = [name for name in names if len(header[name]["shape"]) != 1]
             found = choose(key, matrices or names, USUAL, path.name)

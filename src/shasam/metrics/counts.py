@@ -297,6 +297,8 @@ def weighted(
         raise InputError(f"there are {w.size} weights for {len(t)} rows; each row needs one")
     if not np.isfinite(w).all() or (w < 0).any() or not w.any():
         raise InputError("weights must be finite, not negative, and not all 0")
+    if not 1e-100 < w.max() < 1e100:  # their squares would not be finite; only ratios count
+        w = w / w.max()
     C, G = len(classes), len(groups)
     joint = (t * C + p) * G + s
     n_CPG = np.bincount(joint, w, C * C * G).reshape(C, C, G)

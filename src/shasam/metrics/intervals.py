@@ -111,9 +111,22 @@ def memory_limit() -> int:
     return MOST_BYTES if free is None else min(MOST_BYTES, free // 2)
 
 
-def affordable_draws(classes: int, groups: int, draws: int, *, scores: bool = False) -> int:
+def draws_of_runs(classes: int, groups: int, draws: int = 2000) -> tuple[int, bool]:
+    """The draws for the intervals of a run, and whether metrics of scores are computed.
+
+    Unlike those of an audit they do not follow from the free memory: the same run must have the
+    same intervals everywhere. Scores are left out where the curves of so many groups do not fit:
+    with fewer draws they take minutes, which an audit of the predictions may take, and a run not.
+    """
+    scored = evaluation_bytes(classes, groups, draws, scores=True) <= MOST_BYTES
+    return affordable_draws(classes, groups, draws, limit=MOST_BYTES), scored
+
+
+def affordable_draws(
+    classes: int, groups: int, draws: int, *, scores: bool = False, limit: int | None = None
+) -> int:
     """``draws``, or as many as fit in memory; an error with the figure where too few fit."""
-    limit = memory_limit()
+    limit = memory_limit() if limit is None else limit
     need = evaluation_bytes(classes, groups, draws, scores=scores)
     if need <= limit:
         return draws

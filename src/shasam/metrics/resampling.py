@@ -33,7 +33,16 @@ from shasam.metrics.intervals import (
 # -------------------------------------------------------------------------------------------------
 
 STRATA = ("cell", "group", "none")
+MOST_DRAWS = 1_000_000  # an end of an interval then rests on thousands of draws
 MOST_EXACT = 999_999_999  # rows; numpy draws no hypergeometric variable from more
+
+
+def check_draws(draws: int, seed: int) -> None:
+    """Refuse what would run for days, and what no generator starts from."""
+    if draws > MOST_DRAWS:
+        raise InputError(f"{draws:,} draws are too many; {MOST_DRAWS:,} at most make sense")
+    if seed < 0:
+        raise InputError(f"the seed must be 0 or more; got {seed}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,6 +62,7 @@ class Resampling:
             raise InputError(f"strata {self.strata!r} is not known; there are: {', '.join(STRATA)}")
         if not 0 < self.level < 1 or self.draws < 100:
             raise InputError("an interval needs a level between 0 and 1 and at least 100 draws")
+        check_draws(self.draws, self.seed)
         check_evaluation(len(self.counts.classes), len(self.counts.groups), self.draws)
 
     @cached_property

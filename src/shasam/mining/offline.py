@@ -13,7 +13,7 @@ from shasam.data import DataSpec
 from shasam.data.sources.clusters import SCENES, Clusters
 from shasam.data.vector_files import open_features
 from shasam.errors import InputError, SpecError
-from shasam.files import write_atomic
+from shasam.files import write_named
 from shasam.mining.miners import Miner, RandomMiner, ShasamMiner, feasible_pairs
 from shasam.output import Cell, csv_text, say
 from shasam.registry import did_you_mean, lookup
@@ -83,7 +83,7 @@ def mine_table(
         for name in ("anchors", "positives", "negatives"):
             for row in getattr(triplet, name).tolist():
                 picks.append([number, name, row, text[target][row], text[sensitive][row]])
-    write_atomic(out, csv_text(picks))
+    write_named(out, csv_text(picks))
     say(f"{count} triplets of {k} + {k} + {k} from {len(z_ND):,} rows, miner {miner}: {out}")
     if profile:
         say(f"{1000 * seconds / count:.1f} ms per triplet")

@@ -36,6 +36,11 @@ class EncoderConfig(BaseModel):
         """The side of the images that pretrained weights are used to, where there are some."""
         return None
 
+    @property
+    def is_complete(self) -> bool:
+        """True where the network can be built without looking at any file."""
+        return True
+
     def completed(self) -> EncoderConfig:
         """With what follows from files; called when a specification is made."""
         return self

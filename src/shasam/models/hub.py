@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -49,6 +50,39 @@ _NOT_ARCHITECTURE = (
 )  # fmt: skip
 _FILES = ("config.json", "preprocessor_config.json", "processor_config.json", "*.safetensors*")
 Three = tuple[float, float, float]
+# what a network may be built from; another key of a configuration does not reach transformers
+_WHOLE = {
+    **dict.fromkeys(("hidden_size", "embedding_size", "projection_dim"), (1, 16_384)),
+    **dict.fromkeys(("pooler_output_size", "hidden_sizes"), (1, 16_384)),
+    **dict.fromkeys(("num_hidden_layers", "num_attention_heads", "depths"), (1, 256)),
+    **dict.fromkeys(("patch_size", "encoder_stride"), (1, 1024)),
+    "intermediate_size": (1, 131_072),
+    "image_size": (1, 4096),
+    "num_channels": (3, 3),
+    "num_stages": (1, 16),
+    "num_register_tokens": (0, 1024),
+}
+_REAL = {
+    **dict.fromkeys(("hidden_dropout_prob", "attention_probs_dropout_prob"), (0.0, 1.0)),
+    **dict.fromkeys(("attention_dropout", "drop_path_rate", "layer_norm_eps"), (0.0, 1.0)),
+    **dict.fromkeys(("initializer_range", "initializer_factor"), (0.0, 1e3)),
+    **dict.fromkeys(("layerscale_value", "layer_scale_init_value"), (0.0, 1e3)),
+    **dict.fromkeys(("pos_embed_shift", "pos_embed_jitter", "pos_embed_rescale"), (0.0, 1e3)),
+    "mlp_ratio": (0.0, 64.0),
+    "rope_theta": (1e-3, 1e9),
+}
+_YES_OR_NO = frozenset(
+    (
+        "apply_layernorm", "downsample_in_bottleneck", "downsample_in_first_stage", "key_bias",
+        "mlp_bias", "proj_bias", "qkv_bias", "query_bias", "reshape_hidden_states",
+        "use_gated_mlp", "use_mask_token", "use_swiglu_ffn", "value_bias",
+    )
+)  # fmt: skip
+_WORDS = frozenset(("hidden_act", "pooler_act", "layer_type"))
+_MAY_BE_NULL = frozenset(
+    ["pooler_output_size", "pos_embed_shift", "pos_embed_jitter", "pos_embed_rescale"]
+)
+_LISTS = frozenset(("hidden_sizes", "depths"))
 
 
 def model_folder(source: str, revision: str | None) -> Path:
@@ -88,6 +122,45 @@ def read_architecture(folder: Path) -> dict[str, Any]:
         raise InputError(f"{folder} is a model of the type {family!r}{did_you_mean(family, known)}")
     kept = {k: v for k, v in config.items() if k not in _NOT_ARCHITECTURE}
     return json.loads(json.dumps({**kept, "model_type": family}))
+
+
+def checked_architecture(body: Mapping[str, Any]) -> dict[str, Any]:
+    """The keys that describe the network, if their values are those of one that can be built.
+
+    A configuration comes with a model or a run, perhaps of somebody else. Keys that do not describe
+    a network are left out: some make transformers load code, or ask the hub.
+    """
+    family = body.get("model_type")
+    if family not in FAMILIES:
+        raise InputError(
+            f"there is no network of the type {family!r:.60}{did_you_mean(str(family), FAMILIES)}"
+        )
+    checked: dict[str, Any] = {"model_type": family}
+    for key, value in body.items():
+        if key not in (*_WHOLE, *_REAL, *_YES_OR_NO, *_WORDS):
+            continue
+        listed = key in _LISTS and isinstance(value, list | tuple) and 1 <= len(value) <= 16
+        values = list(value) if listed else [value]
+        if listed != (key in _LISTS) or not all(_describes(key, one) for one in values):
+            raise InputError(f"a {family} cannot be built with {key} {value!r:.80}")
+        checked[key] = values if listed else value
+    heads, width = checked.get("num_attention_heads", 1), checked.get("hidden_size", 0)
+    if width % heads:
+        raise InputError(f"a {family} cannot be built with {heads} heads for a width of {width}")
+    return checked
+
+
+def _describes(key: str, value: Any) -> bool:
+    """Whether a network can have this value."""
+    if value is None:
+        return key in _MAY_BE_NULL
+    if key in _YES_OR_NO:
+        return isinstance(value, bool)
+    if key in _WORDS:
+        return isinstance(value, str) and re.fullmatch(r"[a-z0-9_]{1,40}", value) is not None
+    low, high = _WHOLE.get(key) or _REAL[key]
+    kinds = (int,) if key in _WHOLE else (int, float)
+    return isinstance(value, kinds) and not isinstance(value, bool) and low <= value <= high
 
 
 def read_pixels(folder: Path) -> tuple[Three | None, Three | None, int | None]:
@@ -158,9 +231,13 @@ class HuggingFaceConfig(EncoderConfig):
     def image_size(self) -> int | None:
         return self.side
 
+    @property
+    def is_complete(self) -> bool:
+        return None not in (self.architecture, self.mean, self.std)
+
     def completed(self) -> HuggingFaceConfig:
         """With the configuration, the pixels and the hash of the weights, read once."""
-        if self.architecture is not None:
+        if self.is_complete:
             return self
         folder = model_folder(self.source, self.revision)
         architecture = read_architecture(folder)
@@ -314,11 +391,18 @@ def _network(architecture: Mapping[str, Any]) -> nn.Module:
     need("hf", "an encoder of transformers")
     from transformers import AutoConfig, AutoModel
 
-    rest = {k: v for k, v in architecture.items() if k != "model_type"}
-    family = str(architecture["model_type"])
+    rest = checked_architecture(architecture)
+    family = str(rest.pop("model_type"))
     with _quiet():
-        config = AutoConfig.for_model(family, **rest)
-        return AutoModel.from_config(config, trust_remote_code=False, **_unpooled(family))
+        try:
+            config = AutoConfig.for_model(family, **rest)
+            return AutoModel.from_config(config, trust_remote_code=False, **_unpooled(family))
+        except Exception as error:  # sizes that do not go together: transformers raises many kinds
+            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+            raise InputError(
+                f"a {family} of this configuration cannot be built ({reason:.200}); take the "
+                "config.json of the model as it is"
+            ) from error
 
 
 def _unpooled(family: str) -> dict[str, bool]:
@@ -474,6 +558,8 @@ def _published(name: str) -> Any:
 
 def _timm_network(name: str, image_size: int) -> Any:
     timm = _timm()
+    if not timm.models.is_model(name):  # hf-hub:NAME and local-dir:NAME would be looked up
+        raise InputError(f"timm has no model {name!r:.80} of its own")
     try:
         return timm.create_model(name, pretrained=False, num_classes=0, img_size=image_size)
     except TypeError:  # a convolutional network takes images of any size

@@ -181,7 +181,9 @@ class Parts:
     @contextmanager
     def alone(self) -> Iterator[None]:
         """Keep other processes out; delete what belongs to other images, weights or sizes."""
-        make_folder(self.folder)
+        make_folder(
+            self.folder, within=self.folder.parent
+        )  # else a link would have us delete there
         handle = open_in_place(self.folder / ".lock", os.O_RDWR | os.O_CREAT)
         try:
             if not lock_descriptor(handle, blocking=False):
@@ -209,7 +211,7 @@ class Parts:
     def _whole(self, number: int) -> pa.Table | None:
         """A part that is there, whole and of these rows."""
         try:
-            part = read_parquet(self.path(number))
+            part = read_parquet(self.path(number), within=self.folder)
             same = part.column("id").equals(self.rows(number).column("id").cast(pa.string()))
             return part if same and part.field(COLUMN).type.list_size == self.width else None
         except (FileError, KeyError, AttributeError, pa.ArrowException):
@@ -240,7 +242,9 @@ class Parts:
         """How many images could not be read; an error where they are too many."""
         found = []
         for number in range(len(self)):
-            part = read_parquet(self.path(number), columns=["id", "reason"]).to_pylist()
+            part = read_parquet(
+                self.path(number), columns=["id", "reason"], within=self.folder
+            ).to_pylist()
             found += [row for row in part if row["reason"]]
         if len(found) == self.table.num_rows or (
             len(found) > BAD_SHARE * self.table.num_rows and not allowed

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Protocol
 
 from shasam.files import open_in_place, write_atomic
+from shasam.programs import program_words
 from shasam.runs.directory import RunDirectory
 from shasam.runs.execution import ExecutionOptions
 from shasam.spec import RunSpec
@@ -31,8 +32,8 @@ class WarmStarter:
     """Starts commands of shasam through one ``shasam.commands.warm``, which lives as long as it."""
 
     def __init__(self, variables: Mapping[str, str]) -> None:
-        self._server = subprocess.Popen(
-            [sys.executable, "-m", "shasam.commands.warm"],
+        self._server = subprocess.Popen(  # noqa: S603 - our own interpreter and program
+            program_words("warm"),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env={**os.environ, **variables},
@@ -232,8 +233,8 @@ def start_training(
 
     ``tied``: it stops when this process ends, however that ends (``shasam.commands.tied``).
     """
-    program = "shasam.commands.tied" if tied else "shasam.cli"
-    command = [sys.executable, "-m", program, *train_words(run, device, thumbnails)]
+    words = train_words(run, device, thumbnails)
+    command = [*program_words("tied" if tied else "command"), *words]
     output = (folder or Path()) / run.file("output.txt")
     output.unlink(missing_ok=True)  # of the last time, or a link
     with open(open_in_place(output, os.O_WRONLY | os.O_CREAT), "wb") as file:

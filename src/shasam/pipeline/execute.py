@@ -39,7 +39,7 @@ from shasam.models import Encoder, InitReport, build_encoder, start_weights
 from shasam.pipeline.results import evaluate_run, times_opened
 from shasam.registry import lookup
 from shasam.report.cards import write_model_card
-from shasam.runs.directory import RunDirectory, RunLog, read_log
+from shasam.runs.directory import RunDirectory, RunLog, stream_log
 from shasam.runs.machine import machine
 from shasam.spec import RunSpec, resolve
 from shasam.training.checkpoint import to_bytes
@@ -180,7 +180,7 @@ def mining_record(
     log: RunLog, data: TrainingData, *, thumbnails: bool = True
 ) -> list[dict[str, Any]]:
     """The iterations that were noted while training, in order; pictures only where wanted."""
-    lines = log.lines if log.path is None else read_log(log.path)
+    lines = log.lines if log.path is None else stream_log(log.path)
     ids = data.manifest.table.column("id")
     thumbs: dict[int, str | None] = {}
 
@@ -254,6 +254,7 @@ def execute(
     check_start(spec)
     if data is None:
         data = _open_data(spec, progress)
+    _check_splits(data)
     if not first:
         # the first process says how the run ended; if another exited with a code of its own, the
         # launcher would kill the first one in the middle of its save
@@ -346,6 +347,18 @@ def _check_place(run: RunDirectory) -> None:
         ) from error
 
 
+def _check_splits(data: TrainingData) -> None:
+    """An empty split is an error now, and not when the trained model is to be evaluated on it."""
+    sizes = {split: len(data.rows(split)) for split in ("train", "val", "test")}
+    empty = [split for split, size in sizes.items() if not size]
+    if empty:
+        raise DataError(
+            f"the {' and the '.join(empty)} split {'is' if len(empty) == 1 else 'are'} empty "
+            f"({', '.join(f'{split} {size}' for split, size in sizes.items())} rows); give more "
+            "rows, or a column split with train, val and test"
+        )
+
+
 def _open_data(spec: RunSpec, progress: TrainingProgress) -> TrainingData:
     from shasam.data import open_data
 
@@ -405,8 +418,8 @@ def _provenance(
 
 
 def _started(log: RunLog) -> str:
-    first = read_log(log.path)[:1] if log.path is not None and log.path.exists() else []
-    return str(first[0].get("time") or _now()) if first else _now()
+    lines = stream_log(log.path) if log.path is not None and log.path.exists() else iter(())
+    return str(next(lines, {}).get("time") or _now())
 
 
 def _now() -> str:

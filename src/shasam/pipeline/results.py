@@ -5,6 +5,7 @@ The test split is opened here, once, and every opening is written down.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -15,12 +16,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from shasam.errors import ShasamWarning
 from shasam.keyed import text_key
 from shasam.methods.base import Method
 from shasam.metrics import Counts, as_json, evaluate
+from shasam.metrics.intervals import draws_of_runs
 from shasam.metrics.learnt import Learnt, Skill, log_losses
 from shasam.models import Classifier
-from shasam.runs.directory import RunDirectory, RunLog, predictions_table, read_log, table_bytes
+from shasam.runs.directory import RunDirectory, RunLog, predictions_table, stream_log, table_bytes
 from shasam.training.inference import (
     TrainingData,
     features_of,
@@ -146,7 +149,7 @@ def open_test(data: TrainingData, log: RunLog, reason: str) -> Tensor:
 
 def times_opened(log: RunLog) -> int:
     """How often the test split of a run has been opened."""
-    lines = read_log(log.path) if log.path is not None and log.path.exists() else log.lines
+    lines = stream_log(log.path) if log.path is not None and log.path.exists() else log.lines
     return sum(line["event"] == "test_opened" for line in lines)
 
 
@@ -158,13 +161,15 @@ def times_opened(log: RunLog) -> int:
 def metrics_of(predictions: Predictions, data: TrainingData) -> dict[str, Any]:
     """Every metric of ``shasam.metrics`` as JSON."""
     names = data.manifest
+    draws, scored = draws_of_runs(len(names.target_names), len(names.sensitive_names))
     estimates = evaluate(
         predictions.target,
         predictions.prediction,
         predictions.sensitive,
-        predictions.scores,
+        predictions.scores if scored else None,
         classes=names.target_names,
         groups=names.sensitive_names,
+        draws=draws,
     )
     return as_json(estimates)
 
@@ -174,6 +179,13 @@ def evaluate_run(
 ) -> dict[str, Any]:
     """Fit what is fitted on validation, open the test split, write all results of the run."""
     metrics: dict[str, Any] = {}
+    if not draws_of_runs(data.classes, data.groups)[1]:
+        warnings.warn(
+            f"{data.groups} groups are too many for the curves of scores of every two of them; "
+            "metrics of scores are left out, `shasam audit` computes them from the predictions",
+            ShasamWarning,
+            stacklevel=2,
+        )
     val_rows = torch.as_tensor(data.rows("val"))
     val_features, val = read_rows(method, data, val_rows, fabric)
     primary = next(iter(val))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -11,8 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from shasam.documents import read_yaml
-from shasam.errors import BusyError, SpecError
+from shasam.documents import of_our_shape, read_yaml
+from shasam.errors import BusyError, FileError, SpecError
+from shasam.files import open_regular
 from shasam.metrics import catalogue
 from shasam.pipeline.engines import Engine, RunProcess, engine_of
 from shasam.registry import did_you_mean, lookup, names
@@ -170,6 +172,7 @@ def _without_options_of(used: set[str], base: dict[str, Any], encoder: str) -> d
 # Train the runs of a grid, on this machine or on Ray; finished runs are skipped.
 # -------------------------------------------------------------------------------------------------
 
+_TAIL = 64 << 10  # bytes of the end of output.txt that are looked at
 STATUS_SECONDS = 60  # between lines about how far a sweep has come
 
 
@@ -189,12 +192,13 @@ def says(outcome: Outcome) -> str:
     line = f"{outcome.status:8s}{outcome.spec.name} seed {outcome.spec.seed}"
     if outcome.status == "failed":
         return f"{line}  {outcome.message} (see {outcome.path / 'output.txt'})"
-    metrics = RunDirectory(outcome.path).metrics()["test"]
-    for key in ("accuracy", "eo_mean"):
-        word, value = catalogue.named(key).heading, metrics[key]["value"]
-        line += f"  {word} {100 * value:.1f}" if value is not None else f"  {word} -"
-    learnt = RunDirectory(outcome.path).learnt()
-    line += "  NOT LEARNT" if learnt is not None and not learnt.ok else ""
+    with of_our_shape(outcome.path / "metrics.json"):
+        metrics = RunDirectory(outcome.path).metrics()["test"]
+        for key in ("accuracy", "eo_mean"):
+            word, value = catalogue.named(key).heading, metrics[key]["value"]
+            line += f"  {word} {100 * value:.1f}" if value is not None else f"  {word} -"
+        learnt = RunDirectory(outcome.path).learnt()
+        line += "  NOT LEARNT" if learnt is not None and not learnt.ok else ""
     line += f"  {outcome.seconds:.0f} s" if outcome.status == "done" else ""
     return f"{line}  {outcome.message}" if outcome.message else line
 
@@ -325,5 +329,11 @@ def _other(run: RunDirectory, how: ExecutionOptions) -> str:
 
 
 def _last_line(path: Path) -> str:
-    lines = path.read_text(errors="replace").strip().splitlines() if path.exists() else []
+    """The last line of what a run has printed; a library may have printed without end before it."""
+    try:
+        with open_regular(path, within=path.parent) as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL))
+            lines = file.read(_TAIL).decode(errors="replace").strip().splitlines()
+    except (FileError, OSError):
+        lines = []
     return lines[-1] if lines else "no output"

@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 import numpy as np
 
 from shasam.errors import InputError, MemoryLimitError, SpecError
-from shasam.files import append, write_atomic
+from shasam.files import append, write_named
 from shasam.metrics import Comparison, Slices, adjusted, as_json, catalogue, compare, worst_slices
 from shasam.metrics.intervals import affordable_draws
 from shasam.output import complain, markdown_code, markdown_table, markdown_text, visible
@@ -299,7 +299,7 @@ def write_json(
 ) -> None:
     """All numbers of an audit in a file."""
     content = as_document(subjects, pairings, drawn)
-    write_atomic(path, json.dumps(content, indent=1, allow_nan=False) + "\n")
+    write_named(path, json.dumps(content, indent=1, allow_nan=False) + "\n")
 
 
 # -------------------------------------------------------------------------------------------------
@@ -329,7 +329,7 @@ def write_junit(path: Path, subjects: Sequence[Subject], limits: Sequence[Limit]
     suite.set("tests", str(len(suite)))
     suite.set("failures", str(failures))
     ElementTree.indent(suite)
-    write_atomic(path, ElementTree.tostring(suite, encoding="unicode", xml_declaration=True) + "\n")
+    write_named(path, ElementTree.tostring(suite, encoding="unicode", xml_declaration=True) + "\n")
 
 
 def add_summary(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -220,6 +221,8 @@ def _integer(value: Any) -> int:
 # -------------------------------------------------------------------------------------------------
 
 Epoch = Mapping[str, Any]  # an epoch line of the log
+MOST_POINTS = 4_000  # of a stage; a screen has fewer, and a foreign log could have a million
+MOST_STAGES = 20
 Line = tuple[str, list[float], list[float]]  # name, steps, values
 
 
@@ -273,10 +276,12 @@ CURVES = (
 
 def training_curves(run: RunDirectory) -> list[dict[str, Any]]:
     """The variables of the template for each curve that the log has two points of."""
-    epochs = [line for line in run.log() if line["event"] == "epoch"]
-    stages: dict[str, list[Epoch]] = {}
-    for epoch in epochs:
-        stages.setdefault(str(epoch.get("stage", "training")), []).append(epoch)
+    found: dict[str, _Thinned] = {}
+    for line in run.log():
+        stage = str(line.get("stage", "training"))
+        if line["event"] == "epoch" and (stage in found or len(found) < MOST_STAGES):
+            found.setdefault(stage, _Thinned()).add(line)
+    stages = {name: kept.epochs() for name, kept in found.items()}
     out = []
     for curve in CURVES:
         lines = [
@@ -294,6 +299,27 @@ def training_curves(run: RunDirectory) -> list[dict[str, Any]]:
                 }
             )
     return out
+
+
+class _Thinned:
+    """At most MOST_POINTS epochs of a stage, evenly spread, and its last one."""
+
+    def __init__(self) -> None:
+        self._kept: list[Epoch] = []
+        self._every, self._count = 1, 0
+        self._last: Epoch | None = None
+
+    def add(self, epoch: Epoch) -> None:
+        if self._count % self._every == 0:
+            self._kept.append(epoch)
+        self._count, self._last = self._count + 1, epoch
+        if len(self._kept) > MOST_POINTS:
+            self._kept, self._every = self._kept[::2], 2 * self._every
+
+    def epochs(self) -> list[Epoch]:
+        if self._last is None or self._kept[-1] is self._last:
+            return self._kept
+        return [*self._kept, self._last]
 
 
 def _name(word: str, stage: str, stages: int) -> str:
@@ -548,8 +574,8 @@ def _facts(run: RunDirectory) -> list[dict[str, str]]:
     versions = p.get("versions")
     if isinstance(versions, dict):
         rows.append(("Versions", ", ".join(f"{k} {v}" for k, v in versions.items())))
-    warnings = [e for e in run.log() if e.get("event") in ("collapse", "warning")]
-    for e in warnings[:5]:
+    warnings = (e for e in run.log() if e.get("event") in ("collapse", "warning"))
+    for e in islice(warnings, 5):
         rows.append((str(e["event"]).capitalize(), e.get("message") or e.get("text") or _rest(e)))
     if p:
         rows.append(("Times and commands", "provenance.json in the run's folder"))

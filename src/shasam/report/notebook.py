@@ -170,12 +170,12 @@ class Audit:
 
     def to_html(self, path: str | Path | None = None) -> str:
         """The page of ``shasam audit --html``; written to a file as well, if one is named."""
-        from shasam.files import write_atomic
+        from shasam.files import write_named
         from shasam.report.page import audit_page
 
         page = audit_page([list(self.subjects)], [], self._call())
         if path is not None:
-            write_atomic(Path(path), page)
+            write_named(Path(path), page)
         return page
 
     def _repr_html_(self) -> str:
@@ -214,9 +214,9 @@ class Figure:
 
     def save(self, path: str | Path) -> None:
         """Write it as a file of its own."""
-        from shasam.files import write_atomic
+        from shasam.files import write_named
 
-        write_atomic(Path(path), self._repr_svg_())
+        write_named(Path(path), self._repr_svg_())
 
 
 def _names(given: str | Sequence[str] | None) -> tuple[str, ...]:

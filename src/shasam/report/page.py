@@ -15,7 +15,7 @@ from markupsafe import Markup
 
 import shasam
 from shasam.errors import InputError
-from shasam.files import write_atomic
+from shasam.files import write_atomic, write_named
 from shasam.output import visible
 from shasam.report import charts
 from shasam.report.audits import Pairing
@@ -119,7 +119,11 @@ def write_report(
         )
         + (f"\n# and so on for {len(opened) - 8} more runs" if len(opened) > 8 else ""),
     }
-    write_atomic(out, render(context))
+    page = render(context)
+    if out.parent in {run.path for run in opened}:  # whatever lies there under its name
+        write_atomic(out, page)
+    else:
+        write_named(out, page)
     if figures_dir is not None:
         for name, figure in figures_of(settings, subjects).items():
             charts.save(figure, figures_dir / f"{name}.svg")
@@ -258,7 +262,7 @@ def write_audit(
     subjects: Sequence[Sequence[Subject]], pairs: Sequence[Pairing], out: Path, command: str
 ) -> Path:
     """Write the page of an audit; returns ``out``."""
-    write_atomic(Path(out), audit_page(subjects, pairs, command))
+    write_named(Path(out), audit_page(subjects, pairs, command))
     return Path(out)
 
 

@@ -166,6 +166,7 @@ def without_missing(
 
     ``repeats`` says how many rows each entry of the table stands for.
     """
+    check_plain(table, chosen.all, where)
     n = np.ones(table.num_rows, dtype=np.int64) if repeats is None else repeats
     total = int(n.sum())
     own = {*chosen.sensitive, *chosen.sliced} if missing == "group" else set()
@@ -197,6 +198,17 @@ def without_missing(
         stacklevel=2,
     )
     return table.filter(pa.array(~lost))
+
+
+def check_plain(table: pa.Table, columns: Iterable[str], where: str) -> None:
+    """Refuse columns whose entries are lists or structures: they are no classes and no groups."""
+    for column in columns:
+        kind = table.schema.field(column).type
+        if pa.types.is_nested(kind):
+            raise InputError(
+                f"the column {column!r} of {where} holds {str(kind)[:60]}, where each row needs "
+                "one value; write a column with that value"
+            )
 
 
 def codes_of(
@@ -349,6 +361,7 @@ ROWS = "#rows"  # the column of counts in what is returned
 BINS = 3000  # of scores: a multiple of the 15 of calibration and of the 100 of densities
 MOST_ROWS = 2_000_000  # that are kept; beyond that they are counted
 MOST_SCORES = 2  # columns whose bins are counted together
+MOST_COUNTED = 2**53  # rows; a float64 holds every whole number up to it
 _MERGE = 16  # counted batches that wait to be added up
 _BIN, _SURE = "#bin", "#sure"
 
@@ -377,6 +390,7 @@ def counted(
     waiting: list[pa.Table] = []
     done = 0
     for batch in batches:
+        check_plain(batch, chosen.all, where)
         table = _binned(batch, chosen, bins, threshold, where, done)
         table = table.group_by([*keys, *bins, _SURE]).aggregate(sums).rename_columns(names)
         waiting.append(_plain(table))
@@ -398,11 +412,16 @@ def given_counts(source: TableFile, chosen: ColumnChoice, column: str) -> pa.Tab
     if not (pa.types.is_integer(values.type) or pa.types.is_floating(values.type)):
         raise InputError(f"the counts in the column {column!r} of {source.name} are not numbers")
     n = values.to_numpy(zero_copy_only=False).astype(np.float64)
-    bad = ~np.isfinite(n) | (n < 0) | (n != np.rint(n))
+    bad = ~np.isfinite(n) | (n < 0) | (n != np.rint(n)) | (n > MOST_COUNTED)
     if bad.any():
         raise InputError(
-            f"{int(bad.sum()):,} lines of {source.name} have no whole number in {column!r}, the "
-            f"first is line {int(bad.argmax()) + 1:,}"
+            f"{int(bad.sum()):,} lines of {source.name} have no whole number up to 2^53 in "
+            f"{column!r}, the first is line {int(bad.argmax()) + 1:,}"
+        )
+    if n.sum() > MOST_COUNTED:
+        raise InputError(
+            f"the counts in {column!r} of {source.name} add up to {n.sum():.3g} rows; more than "
+            "2^53 cannot be told apart, so divide them all by one number"
         )
     table = table.append_column(ROWS, pa.array(n.astype(np.int64)))
     return table.filter(pc.greater(table.column(ROWS), 0))

@@ -12,7 +12,7 @@ from rich import box
 from rich.table import Table
 
 from shasam.errors import InputError
-from shasam.files import write_atomic
+from shasam.files import write_named
 from shasam.metrics import ByGroup, Estimate, evaluate_regression
 from shasam.output import Screen
 from shasam.report.predictions import Columns, choose, codes_of, numbers_of, without_missing
@@ -133,7 +133,7 @@ def write_regression_json(path: Path, found: Sequence[Regression], drawn: AuditO
         "intervals": {k: asdict(drawn)[k] for k in ("draws", "seed", "level", "min_group")},
         "regressions": [r.as_dict() for r in found],
     }
-    write_atomic(path, json.dumps(content, indent=1, allow_nan=False) + "\n")
+    write_named(path, json.dumps(content, indent=1, allow_nan=False) + "\n")
 
 
 def write_regression_page(
@@ -143,7 +143,7 @@ def write_regression_page(
     from shasam.report.page import render
 
     first = found[0]
-    write_atomic(path, render({
+    write_named(path, render({
         "single": False, "title": f"Audit of {first.name}",
         "kicker": f"shasam audit · {first.rows:,} test rows, errors of {first.label}",
         "verdict": [line for r in found for line in r.lines], "tiles": [], "settings": [],

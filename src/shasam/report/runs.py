@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from shasam.metrics import Estimate, catalogue, names_of, values
+from shasam.metrics.intervals import draws_of_runs
 from shasam.metrics.learnt import Learnt, Skill
 from shasam.report.predictions import Columns, read_predictions
-from shasam.report.subject import OF_RUNS, Subject, counts_of
+from shasam.report.subject import OF_RUNS, AuditOptions, Subject, counts_of
 from shasam.runs.directory import PREDICTIONS, RunDirectory
 from shasam.spec.fields import DataSpec, TrainSpec
 from shasam.types import Predictions
@@ -28,9 +29,16 @@ def predictions_of(run: RunDirectory) -> Predictions:
 
 def subject_of(run: RunDirectory, draws: int = 2000, seed: int = 0) -> Subject:
     """A run's numbers, computed from its predictions."""
-    drawn = replace(OF_RUNS, draws=draws, seed=seed)
     rows = predictions_of(run)
+    rows, drawn = _affordable(rows, draws, seed)
     return Subject.of(rows, drawn, unit=run.unit, method=run.method, seed=run.seed)
+
+
+def _affordable(rows: Predictions, draws: int, seed: int) -> tuple[Predictions, AuditOptions]:
+    """The rows with as many draws as their groups allow, as the run itself took them."""
+    fitting, scored = draws_of_runs(len(rows.classes), len(rows.groups), draws)
+    rows = rows if scored else replace(rows, scores=rows.scores[:, :0])
+    return rows, replace(OF_RUNS, draws=fitting, seed=seed)
 
 
 def recorded_subject(
@@ -40,8 +48,7 @@ def recorded_subject(
 
     Else, or where ``complete`` asks for every metric and some are missing, they are computed.
     """
-    rows = predictions_of(run)
-    drawn = replace(OF_RUNS, draws=draws, seed=seed)
+    rows, drawn = _affordable(predictions_of(run), draws, seed)
     known = _recorded(run, rows, complete)
     return Subject.of(rows, drawn, estimates=known, unit=run.unit, method=run.method, seed=run.seed)
 

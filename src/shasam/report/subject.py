@@ -29,6 +29,7 @@ from shasam.metrics import (
 from shasam.metrics.counts import weighted
 from shasam.metrics.evaluation import approximate
 from shasam.metrics.rates import LARGEST, RATES
+from shasam.metrics.resampling import check_draws
 from shasam.metrics.scores import Reliability, checked_scores, densities
 from shasam.report.svg import element, line, marker, picture, text, ticks
 from shasam.types import Predictions
@@ -50,6 +51,9 @@ class AuditOptions:
     reference: tuple[str, ...] = ()  # groups that others are compared with; else the largest
     period: str = "month"  # over time
     min_slice: int = 50  # fewest rows of a slice
+
+    def __post_init__(self) -> None:
+        check_draws(self.draws, self.seed)
 
     def keywords(self, rows: Predictions) -> dict[str, Any]:
         """What ``shasam.metrics`` is told of rows beside their labels, predictions and groups."""

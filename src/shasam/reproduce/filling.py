@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from shasam.documents import of_our_shape
 from shasam.errors import DataError, SpecError
 from shasam.metrics import compare_seeds
 from shasam.metrics.paired import Comparison
@@ -82,16 +83,19 @@ def from_folder(cells: Sequence[ArtefactRun], out: Path) -> dict[str, RunResult]
     for cell in cells:
         run = RunDirectory(out / cell.spec.name)
         if run.done:
-            found[cell.identity] = _done(run.metrics(), run.json("provenance.json"))
+            with of_our_shape(run.path):
+                found[cell.identity] = _done(run.metrics(), run.json("provenance.json"))
     return found
 
 
 def from_records(experiment: Path) -> dict[str, RunResult]:
     """The runs of an experiment's records, by the identity of their specification."""
-    return {
-        identity(stored_spec(record.spec)): _done(record.metrics, record.provenance)
-        for record in read_records(experiment)
-    }
+    found = {}
+    for record in read_records(experiment):
+        with of_our_shape(f"the record of {record.run} in {experiment}"):
+            done = _done(record.metrics, record.provenance)
+            found[identity(stored_spec(record.spec))] = done
+    return found
 
 
 def fill(
@@ -141,8 +145,12 @@ def _values(runs: Mapping[int, RunResult], head: str | None, metric: str) -> dic
 
 
 def _done(metrics: Mapping[str, Any], provenance: Mapping[str, Any]) -> RunResult:
+    float(provenance["images_seen"]), int(provenance["seed"])  # are used where no file is named
     test = {
-        kind.partition(".")[2] or None: {name: one["value"] for name, one in body.items()}
+        kind.partition(".")[2] or None: {
+            name: None if one["value"] is None else float(one["value"])
+            for name, one in body.items()
+        }
         for kind, body in metrics.items()
         if kind.partition(".")[0] == "test"
     }

@@ -11,7 +11,7 @@ from pathlib import Path
 from rich import box
 from rich.table import Table
 
-from shasam.documents import read_json
+from shasam.documents import of_our_shape, read_json
 from shasam.errors import TrainingError
 from shasam.files import write_atomic
 from shasam.output import Screen, emit, say, shown_progress
@@ -184,7 +184,9 @@ def cost_table(
 ) -> list[Path]:
     """The cost of stage 1: measured now, or from the record of an earlier measurement."""
     if records is not None:
-        costs = cost.from_json(read_json(records / "cost.json"))
+        path = records / "cost.json"
+        with of_our_shape(path):
+            costs = cost.from_json(read_json(path, within=records))
     else:
         wanted, _ = cells(artefact, place, profile=profile, seeds=1)
         with shown_progress() as named:

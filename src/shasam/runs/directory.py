@@ -10,16 +10,16 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from filelock import lock_descriptor
 
-from shasam.documents import read_json, read_yaml
+from shasam.documents import of_our_shape, read_json, read_yaml
 from shasam.errors import BusyError, CheckpointError, DataError, FileError, InputError
-from shasam.files import append, open_in_place, open_regular, read_bytes, write_atomic
+from shasam.files import MAX_TEXT, append, open_in_place, open_regular, read_bytes, write_atomic
 from shasam.metrics.learnt import Learnt
 from shasam.spec import ModelSpec, RunSpec, stored_spec
 from shasam.tables import read_parquet
@@ -71,16 +71,34 @@ class RunLog:
 
 
 def read_log(path: Path, *, within: Path | None = None) -> list[dict[str, Any]]:
-    """All whole lines of a log: JSON objects with an event."""
-    lines = []
-    for text in read_bytes(path, within=within).decode(errors="replace").splitlines():
+    """All whole lines of a log."""
+    return list(stream_log(path, within=within))
+
+
+def stream_log(path: Path, *, within: Path | None = None) -> Iterator[dict[str, Any]]:
+    """The whole lines of a log, one at a time: of a long one they would take 20 times its size."""
+    with open_regular(path, within=within) as file:
+        if (size := os.fstat(file.fileno()).st_size) > MAX_TEXT:
+            raise FileError(path, f"{size >> 20} MiB, the limit is {MAX_TEXT >> 20} MiB")
+        try:
+            for line, _ in log_lines(file):
+                yield line
+        except OSError as error:
+            raise FileError(path, f"cannot be read: {error.strerror}") from error
+
+
+def log_lines(file: BinaryIO) -> Iterator[tuple[dict[str, Any], bytes]]:
+    """Lines that are JSON objects with an event, parsed and as they stand.
+
+    A line that was cut short by a crash is left out.
+    """
+    for text in file:
         try:
             line = json.loads(text)
-        except (ValueError, RecursionError):
-            continue  # a line cut short by a crash
+        except (ValueError, RecursionError):  # also of bytes that are no UTF-8
+            continue
         if isinstance(line, dict) and isinstance(line.get("event"), str):
-            lines.append(line)
-    return lines
+            yield line, text.rstrip(b"\r\n")
 
 
 def _plain(value: Any) -> Any:
@@ -272,10 +290,10 @@ class RunDirectory:
         """``provenance.json``; {} where there is none, as in records of early versions."""
         return self._mapping("provenance.json")
 
-    def log(self) -> list[dict[str, Any]]:
-        """All whole lines of ``log.jsonl``."""
+    def log(self) -> Iterator[dict[str, Any]]:
+        """The whole lines of ``log.jsonl``, one at a time."""
         path = self.file("log.jsonl")
-        return read_log(path, within=self.path) if path.is_file() else []
+        return stream_log(path, within=self.path) if path.is_file() else iter(())
 
     def mining(self) -> list[dict[str, Any]]:
         """The iterations of ``mining.json``."""
@@ -294,9 +312,11 @@ class RunDirectory:
             raise DataError(
                 f"{self.path.name}/embedding.parquet cannot be read: {error}"
             ) from error
-        columns = {name: table.column(name).to_numpy() for name in table.column_names}
-        finite = np.isfinite(columns["x"]) & np.isfinite(columns["y"])
-        return {name: values[finite] for name, values in columns.items()} if finite.any() else None
+        with of_our_shape(path):
+            columns = {name: table.column(name).to_numpy() for name in names}
+            finite = np.isfinite(columns["x"]) & np.isfinite(columns["y"])
+            shown = {name: values[finite] for name, values in columns.items()}
+        return shown if finite.any() else None
 
     @cached_property
     def metadata(self) -> dict[str, str]:

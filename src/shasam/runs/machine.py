@@ -17,7 +17,7 @@ from typing import Any
 
 import shasam
 from shasam.errors import SpecError
-from shasam.runs.directory import RunDirectory, read_log
+from shasam.runs.directory import RunDirectory, stream_log
 
 # -------------------------------------------------------------------------------------------------
 # Settings under which every x86-64 processor since 2013 computes the same bits.
@@ -287,7 +287,7 @@ def _begun_with(log: Path) -> int | None:
     """The number in the log's line ``start``."""
     if not log.is_file():
         return None
-    for line in read_log(log):
+    for line in stream_log(log):
         if line["event"] == "start" and isinstance(line.get("threads"), int):
             return max(1, int(line["threads"]))
     return None

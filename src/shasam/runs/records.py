@@ -8,6 +8,7 @@ Needs no torch.
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,9 +20,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from shasam.documents import parse_yaml
-from shasam.errors import DataError
-from shasam.files import atomic_file, write_atomic
+from shasam.documents import of_our_shape, parse_json, parse_yaml
+from shasam.errors import DataError, FileError
+from shasam.files import atomic_file, read_bytes, write_atomic
+from shasam.runs.directory import log_lines
+from shasam.tables import read_parquet
 
 RECORDS, PREDICTIONS = "records.parquet", "predictions.parquet"
 # column -> file of a run that it holds, as text
@@ -58,19 +61,26 @@ class Record:
 
     @cached_property
     def spec(self) -> dict[str, Any]:
-        return parse_yaml(self.texts["spec"], f"the specification of {self.run}")
+        return _mapping(parse_yaml(self.texts["spec"], place := self._place("spec")), place)
 
     @cached_property
     def metrics(self) -> dict[str, Any]:
-        return json.loads(self.texts["metrics"])
+        return self._document("metrics")
 
     @cached_property
     def provenance(self) -> dict[str, Any]:
-        return json.loads(self.texts["provenance"])
+        return self._document("provenance")
 
     @cached_property
     def log(self) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in self.texts["log"].splitlines()]
+        return [line for line, _ in log_lines(io.BytesIO(self.texts["log"].encode()))]
+
+    def _document(self, name: str) -> dict[str, Any]:
+        place = self._place(name)
+        return _mapping(parse_json(self.texts[name], place), place)
+
+    def _place(self, name: str) -> str:
+        return f"{_TEXTS[name]} in the record of {self.run}"
 
 
 def holds_records(experiment: Path) -> bool:
@@ -82,7 +92,7 @@ def read_records(experiment: str | Path) -> list[Record]:
     """The runs of an experiment, by label and seed."""
     return [
         Record(row["label"], row["run"], row["seed"], {name: row[name] for name in _TEXTS})
-        for row in _read(Path(experiment), RECORDS).to_pylist()
+        for row in _rows(Path(experiment))
     ]
 
 
@@ -102,17 +112,18 @@ def keep(runs: Sequence[Path], experiment: str | Path, labels: Mapping[str, str]
     experiment = Path(experiment)
     rows, tables = [], []
     for run in runs:
-        predictions = pq.read_table(run / PREDICTIONS)
+        predictions = _parquet(run, PREDICTIONS)
         rows.append(_row(run, labels[run.name], predictions.schema.metadata or {}))
         tables.append(_tagged(predictions, run.name))
     if not rows:
         return 0
     new = pa.array([row["run"] for row in rows])
-    records, predictions = pa.Table.from_pylist(rows, schema=_SCHEMA), _concat(tables)
-    if holds_records(experiment):
-        old = _read(experiment, RECORDS)
-        records = pa.concat_tables([_without(old, new), records])
-        predictions = _concat([_without(_read(experiment, PREDICTIONS), new), predictions])
+    with of_our_shape(f"a run that is kept in {experiment}, or what that holds"):
+        records, predictions = pa.Table.from_pylist(rows, schema=_SCHEMA), _concat(tables)
+        if holds_records(experiment):
+            old = _read(experiment, RECORDS)
+            records = pa.concat_tables([_without(old, new), records])
+            predictions = _concat([_without(_read(experiment, PREDICTIONS), new), predictions])
     order = [("label", "ascending"), ("seed", "ascending"), ("run", "ascending")]
     _write(records.sort_by(order), experiment / RECORDS)
     _write(predictions, experiment / PREDICTIONS)
@@ -126,7 +137,7 @@ def unpack(
     experiment, out = Path(experiment), Path(out)
     table = _read(experiment, PREDICTIONS)
     found = []
-    for row in _read(experiment, RECORDS).to_pylist():
+    for row in _rows(experiment):
         if runs is not None and row["run"] not in runs:
             continue
         for part in (row["label"], row["run"]):
@@ -135,36 +146,73 @@ def unpack(
         folder = out / row["label"] / row["run"]
         for name, file in _TEXTS.items():
             write_atomic(folder / file, row[name], within=out)
-        own = table.filter(pc.field("run") == row["run"]).drop_columns("run")
-        unused = [c for c in own.column_names if own.column(c).null_count == own.num_rows]
-        metadata = json.loads(row["predictions_metadata"])
-        _write(own.drop_columns(unused).replace_schema_metadata(metadata), folder / PREDICTIONS)
+        place = f"{experiment / PREDICTIONS}, the rows of {row['run']},"
+        metadata = _mapping(parse_json(row["predictions_metadata"], place), place)
+        with of_our_shape(place):
+            own = table.filter(pc.field("run") == row["run"]).drop_columns("run")
+            unused = [c for c in own.column_names if own.column(c).null_count == own.num_rows]
+            own = own.drop_columns(unused).replace_schema_metadata(metadata)
+        _write(own, folder / PREDICTIONS, within=out)
         found.append(folder)
     return found
 
 
 def _row(run: Path, label: str, metadata: Mapping[bytes, bytes]) -> dict[str, Any]:
-    texts = {name: (run / file).read_text(encoding="utf-8") for name, file in _TEXTS.items()}
+    texts = {name: _text(run, file) for name, file in _TEXTS.items()}
     if run.is_absolute():  # where the runs lay on one machine says nothing on another
         place = json.dumps(str(run.parent), ensure_ascii=False)[1:-1]
         texts["provenance"] = texts["provenance"].replace(f'"{place}', '"runs')
-    spec, provenance = (
-        parse_yaml(texts["spec"], str(run / "spec.yaml")),
-        json.loads(texts["provenance"]),
-    )
-    test = json.loads(texts["metrics"])["test"]
-    return {
-        "label": label,
-        "run": run.name,
-        "method": spec["method"],
-        "seed": spec["seed"],
-        "manifest_sha256": provenance["manifest_sha256"],
-        **{name: test[name]["value"] for name in ("accuracy", "eo_mean", "worst_group_accuracy")},
-        **texts,
-        "predictions_metadata": json.dumps(
-            {k.decode(): v.decode() for k, v in metadata.items()}, sort_keys=True
-        ),
-    }
+    spec = parse_yaml(texts["spec"], str(run / "spec.yaml"))
+    provenance = parse_json(texts["provenance"], str(run / "provenance.json"))
+    metrics = parse_json(texts["metrics"], str(run / "metrics.json"))
+    with of_our_shape(run):
+        test = metrics["test"]
+        shown = ("accuracy", "eo_mean", "worst_group_accuracy")
+        return {
+            "label": label,
+            "run": run.name,
+            "method": spec["method"],
+            "seed": spec["seed"],
+            "manifest_sha256": provenance["manifest_sha256"],
+            **{name: test[name]["value"] for name in shown},
+            **texts,
+            "predictions_metadata": json.dumps(
+                {k.decode(): v.decode() for k, v in metadata.items() if k != b"ARROW:schema"},
+                sort_keys=True,
+            ),
+        }
+
+
+def _text(run: Path, name: str) -> str:
+    """A file of a run as text; of the log the lines that are those of a log, and nothing else.
+
+    What is kept here is meant to be published: a link or a file of another kind must not get in.
+    """
+    try:
+        content = read_bytes(run / name, within=run)
+        if name == _TEXTS["log"]:
+            content = b"".join(line + b"\n" for _, line in log_lines(io.BytesIO(content)))
+        return content.decode()
+    except (FileError, UnicodeDecodeError) as error:
+        raise DataError(f"{run} cannot be kept: {error}") from error
+
+
+def _mapping(body: Any, where: str) -> dict[str, Any]:
+    if not isinstance(body, dict):
+        raise DataError(f"{where} should hold keys and values, and does not")
+    return body
+
+
+def _rows(experiment: Path) -> list[dict[str, Any]]:
+    """The rows of the records, each with all that a record has."""
+    table = _read(experiment, RECORDS)
+    texts = [name for name in _SCHEMA.names if _SCHEMA.field(name).type == pa.string()]
+    for name in (*texts, "seed"):
+        place = table.schema.get_field_index(name)
+        kind = _SCHEMA.field(name).type
+        if place < 0 or table.schema.field(place).type != kind or table.column(place).null_count:
+            raise DataError(f"{experiment / RECORDS} has no column {name!r} of {kind} without gaps")
+    return table.to_pylist()
 
 
 def _tagged(predictions: pa.Table, run: str) -> pa.Table:
@@ -182,15 +230,21 @@ def _without(table: pa.Table, runs: pa.Array) -> pa.Table:
 
 
 def _read(experiment: Path, name: str) -> pa.Table:
+    advice = "; give the folder of an experiment, such as experiments/utkface"
+    table = _parquet(experiment, name, advice)
+    if "run" not in table.column_names or not pa.types.is_string(table.schema.field("run").type):
+        raise DataError(f"{experiment / name} holds no records: it does not name their runs")
+    return table
+
+
+def _parquet(folder: Path, name: str, advice: str = "") -> pa.Table:
+    """A Parquet file of a run or of an experiment, if it is one and lies there."""
     try:
-        return pq.read_table(experiment / name)
-    except (OSError, pa.ArrowException) as error:
-        raise DataError(
-            f"{experiment} holds no records ({name}: {error}); give the folder of an experiment, "
-            "such as experiments/utkface"
-        ) from error
+        return read_parquet(folder / name, within=folder)
+    except FileError as error:
+        raise DataError(f"{folder} cannot be used: {error}{advice}") from error
 
 
-def _write(table: pa.Table, path: Path) -> None:
-    with atomic_file(path) as file:
+def _write(table: pa.Table, path: Path, within: Path | None = None) -> None:
+    with atomic_file(path, within=within) as file:
         pq.write_table(table, file, compression="zstd", compression_level=12)

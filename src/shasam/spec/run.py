@@ -98,8 +98,13 @@ class RunSpec(BaseModel):
         return f"{self.method}-{self.key}"
 
 
-def resolve(*layers: Mapping[str, Any], profile: str | None = None) -> RunSpec:
+def resolve(
+    *layers: Mapping[str, Any], profile: str | None = None, stored: bool = False
+) -> RunSpec:
     """Lay the layers over a profile, the last on top, and check everything.
+
+    What the files that it names can tell is filled in. With ``stored`` no file is looked at, and
+    nothing is asked of a network: the specification comes with a run, perhaps of somebody else.
 
     >>> resolve({"method": "ce", "train": {"steps": 5}}, profile="cpu").train.learn.steps
     5
@@ -125,13 +130,16 @@ def resolve(*layers: Mapping[str, Any], profile: str | None = None) -> RunSpec:
     if isinstance(model, Mapping):
         given = model.get("options", {})
         name = model.get("encoder", "resnet18")
-        encoder_options = _options("encoder", name, given, "model.encoder", "model.options", errors)
+        encoder_options = _options(
+            "encoder", name, given, "model.encoder", "model.options", errors, stored
+        )
     if not errors and spec is not None:
         errors += inputs_that_do_not_fit(spec)
     if errors or spec is None:
         raise SpecError("the specification has errors:\n  " + "\n  ".join(errors))
     full = spec.model.model_copy(update={"options": encoder_options})
-    data = lookup("source", spec.data.name).completed(_with_size(spec.data, full, asked))
+    data = _with_size(spec.data, full, asked)
+    data = data if stored else lookup("source", data.name).completed(data)
     train = spec.train
     if train.precision == "auto":  # what is stored, and names the run, is what it computes with
         chosen = chosen_precision(inputs_of(data.name), data.size)
@@ -168,7 +176,7 @@ def stored_spec(body: Mapping[str, Any]) -> RunSpec:
     # without pretrained weights `auto` is what was done before
     if isinstance(model, Mapping) and "normalisation" not in model and model.get("init"):
         body = {**body, "model": {**model, "normalisation": "half"}}
-    return resolve(body)
+    return resolve(body, stored=True)
 
 
 def sentences(error: ValidationError, model: type[BaseModel], prefix: str = "") -> list[str]:
@@ -177,7 +185,13 @@ def sentences(error: ValidationError, model: type[BaseModel], prefix: str = "") 
 
 
 def _options(
-    kind: str, name: Any, given: Any, where: str, prefix: str, errors: list[str]
+    kind: str,
+    name: Any,
+    given: Any,
+    where: str,
+    prefix: str,
+    errors: list[str],
+    stored: bool = False,
 ) -> dict[str, Any]:
     """The options of a registered thing, completed; what is wrong is added to ``errors``."""
     if not isinstance(name, str) or name not in names(kind):
@@ -188,7 +202,11 @@ def _options(
     config = lookup(kind, name).Config
     try:
         made = config.model_validate(dict(given))
-        return (made.completed() if kind == "encoder" else made).model_dump(mode="json")
+        if kind == "encoder" and stored and not made.is_complete:
+            errors.append(f"{prefix}: a run that was trained with {name} holds more of it")
+        elif kind == "encoder" and not stored:
+            made = made.completed()
+        return made.model_dump(mode="json")
     except ValidationError as error:
         errors += sentences(error, config, prefix)
         return {}
