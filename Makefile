@@ -45,7 +45,7 @@ install: $(VENV)/.installed-torch,jpeg,test,test-torch
 
 demo: $(VENV)/.installed-torch,jpeg
 	$(BIN)/shasam mine --scene all --out demo/scenes
-	$(BIN)/shasam compare --methods ce,shasam --seeds 1 --jobs 2 --out demo/runs --page demo/comparison.html
+	$(BIN)/shasam compare --methods ce,shasam-random,shasam --seeds 1 --jobs 2 --out demo/runs --page demo/comparison.html
 
 # Two test processes of one thread each: with more threads than cores they stand in each other's way.
 test test-all test-learns test-ray test-reliability test-cpus: export OMP_NUM_THREADS = 1

@@ -165,7 +165,7 @@ def vectors() -> None:
     def plain_loop() -> None:
         nonlocal count
         for _ in range(BLOCK):
-            drawn = plan.draw(count // plan.steps_per_epoch, count, embed)
+            drawn = plan.draw(plan.epoch_of(count), count, embed)
             rows = drawn.rows_B
             batch = Batch(
                 images=data.images(rows),

@@ -19,10 +19,10 @@ from shasam.registry import register
 
 @register("nearest", kind="miner")
 class Nearest(Miner):
-    def pick(self, z_A, z_P, z_N, k, generator):
-        near = (z_N @ z_A.mean(0)).argsort(descending=True)[:k]
-        order = [(z @ z_A.mean(0)).argsort(descending=True)[:k] for z in (z_A, z_P)]
-        return Mined(order[0], order[1], near, {})
+    def pick(self, ground, pools, k, generator):
+        near = ground.z_VD @ ground.z_VD[pools.anchors].mean(0)
+        sets = (pools.anchors, pools.positives, pools.negatives)
+        return Mined(*(rows[near[rows].argsort(descending=True)[:k]] for rows in sets), {})
 """
 
 

@@ -6,9 +6,9 @@ so a run that was cut draws the same batches again.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from shasam.extras import need
 
@@ -16,7 +16,6 @@ need("torch", __name__)
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.data import Sampler
 
@@ -25,13 +24,16 @@ from shasam.keyed import keyed, keyed_torch
 from shasam.mining.miners import (
     Embed,
     EmbeddingBank,
+    Ground,
     MinedSets,
     MiningConfig,
+    Pools,
     RandomMiner,
     cells_of,
     draw_pair,
     feasible_pairs,
     pools_of,
+    repeated,
 )
 from shasam.types import Triplet
 
@@ -80,6 +82,14 @@ class BatchPlan:
     steps_per_epoch: int
     total_steps: int = 0  # of the stage, set by the trainer: schedules are shares of it
     batch_size: int = 0  # images in a batch, where the plan decides it; 0: as it was asked for
+
+    def epoch_of(self, step: int) -> int:
+        """The epoch that a step belongs to."""
+        return step // self.steps_per_epoch
+
+    def steps_of(self, epochs: int) -> int:
+        """The steps of so many epochs from the start."""
+        return epochs * self.steps_per_epoch
 
     def draw(self, epoch: int, step: int, embed: Embed) -> Draw:
         """The rows of a step."""
@@ -196,36 +206,31 @@ _SETS = ("anchors", "positives", "negatives")
 
 
 def explain(
-    step: int,
-    pair: tuple[int, int],
-    sides: dict[str, list[Tensor]],
-    z: Sequence[Tensor],
-    mined: MinedSets,
+    step: int, rows_V: Tensor, ground: Ground, pools: Pools, mined: MinedSets, drawn: MinedSets
 ) -> dict[str, object]:
     """One iteration for ``mining.json``: each pick with its row, gain and nearest anchor.
 
-    ``sides["pool"]`` holds the rows of the three pools, ``z`` their embeddings, and
-    ``sides["random"]`` the first rows of each pool, which were drawn at random.
+    ``rows_V`` names the rows of the ground set; ``drawn`` has random ones of the same pools.
     """
     sets: dict[str, list[dict[str, object]]] = {}
-    places = dict(zip(_SETS, (mined.anchors, mined.positives, mined.negatives), strict=True))
-    for number, name in enumerate(_SETS):
-        gains = mined.gains.get(name)
-        near = _nearest(z[number][places[name]], z[0][mined.anchors], name == "anchors")
-        rows = sides["pool"][number][places[name]].tolist()
-        sets[name] = [
-            {"row": row, "gain": None if gains is None else float(gains[i]), "similarity": near[i]}
-            for i, row in enumerate(rows)
-        ]
-        shown = z[number][: len(sides["random"][number])]
+    z_VD = ground.z_VD
+    for name in _SETS:
         # random picks are held against the anchors that the mined ones are held against
-        own = name == "anchors"
-        near = _nearest(shown, shown if own else z[0][mined.anchors], own)
-        sets[f"random_{name}"] = [
-            {"row": row, "gain": None, "similarity": near[i]}
-            for i, row in enumerate(sides["random"][number].tolist())
-        ]
-    return {"step": step, "target": pair[0], "sensitive": pair[1], "sets": sets}
+        for prefix, made in (("", mined), ("random_", drawn)):
+            places: Tensor = getattr(made, name)
+            own = name == "anchors"
+            against = places if own else mined.anchors
+            near = _nearest(z_VD[places], z_VD[against], own)
+            gains = made.gains.get(name)
+            sets[prefix + name] = [
+                {
+                    "row": row,
+                    "gain": None if gains is None else float(gains[i]),
+                    "similarity": near[i],
+                }
+                for i, row in enumerate(rows_V[places].tolist())
+            ]
+    return {"step": step, "target": pools.target, "sensitive": pools.sensitive, "sets": sets}
 
 
 def _nearest(z: Tensor, z_anchors: Tensor, same: bool) -> list[float]:
@@ -237,7 +242,7 @@ def _nearest(z: Tensor, z_anchors: Tensor, same: bool) -> list[float]:
 
 
 # -------------------------------------------------------------------------------------------------
-# The batch plan of SHaSaM: ground set, pools, hardness, and the triplets of every step.
+# The batch plan of SHaSaM: ground set, candidates, hardness, and the triplets of every step.
 #
 # All randomness is keyed by (seed, epoch, step); what is carried over (cursors, the ground set,
 # the bank) is in `state`, so that a run that was cut draws the same batches again.
@@ -246,14 +251,26 @@ def _nearest(z: Tensor, z_anchors: Tensor, same: bool) -> list[float]:
 ROLES = ("anchors", "positives", "negatives")
 
 
+class _Choice(NamedTuple):
+    """What the miner was given for a pair at the present step, and what it picked."""
+
+    rows_V: Tensor
+    ground: Ground
+    pools: Pools
+    mined: MinedSets
+
+
 class MinedPlan(BatchPlan):
     """Batches of ``batch_size`` images with their triplets; a budget ``k`` decides the batch.
 
     pairs = "one": k = batch/3 anchors, positives and negatives of one pair (i, j). pairs = "all":
-    the batch is shared by all feasible pairs; each mines batch/(3·pairs) of every role (rounded,
-    so that the batch is full), and the
-    triplet of a pair consists of all images of the batch that fit it, so that every cell is the
-    anchors once.
+    the batch is shared by all feasible pairs; each has batch/(3·pairs) images of every role
+    (rounded, so that the batch is full). roles = "apart": the triplet of a pair consists of the
+    images that were chosen for it. roles = "shared": of all images of the batch that fit it, so
+    that every cell is the anchors once.
+
+    No image is in a batch twice, unless the cells that fit a role hold too few: then each of their
+    images comes once before any is repeated, and the repeats are counted.
     """
 
     def __init__(self, data: TrainingRows, config: MiningConfig) -> None:
@@ -275,7 +292,10 @@ class MinedPlan(BatchPlan):
                 f"{served} pairs of class and group; {data.larger_batch(sharing)}"
             )
         self.size = max(batch_size, int(config.ground * len(self.rows)))
-        self.steps_per_epoch = max(1, self.size // batch_size)
+        self.counted = batch_size * (data.views if config.epoch == "views" else 1)  # b of |V|/b
+        self.steps_per_epoch = max(1, self.size // self.counted)
+        self._ends: list[int] = []  # the step after the last one of each epoch, where V shrinks
+        self._last_sized = torch.zeros(0, dtype=torch.int64)
         self.miner, self.random = config.make_miner(), RandomMiner()
         self.bank = EmbeddingBank(self.rows, config.refresh)
         self.epoch = -1
@@ -283,29 +303,45 @@ class MinedPlan(BatchPlan):
         self.cells: dict[tuple[int, int], Tensor] = {}  # the order in which each cell is used
         self.cursor: dict[tuple[int, int], int] = {}
         self._roles: dict[tuple[tuple[int, int], str], list[tuple[int, int]]] = {}
-        self.small_pools = 0  # pools that held fewer than k rows
+        self.small_pools = 0  # sets whose cells held fewer images than they needed
+        self.repeats = 0  # images that came again in their batch for want of others
+        self.skipped: dict[str, int] = {}  # reason -> candidates that the miner left out
+        self._taken_N = torch.zeros(len(self.t_N), dtype=torch.bool)  # is it in this batch?
+        self._place_N = torch.zeros(len(self.t_N), dtype=torch.int64)  # of a row in rows_V
+        self._choices: list[_Choice] = []
+        self.blind = False  # True: no embedding is known yet, so nothing can be mined
         self._step = 0
 
     # -- a step ----------------------------------------------------------------------------------
 
     def draw(self, epoch: int, step: int, embed: Embed) -> Draw:
-        self._step = step
+        self._step, self._choices = step, []
         self._enter(epoch, step, embed)
         generator = keyed_torch(self.seed, 2, step)
-        growth = self.growth(step)
         pairs = self.pairs
         if self.config.pairs == "one":
             pairs = [self._one_pair(step, generator)]
-        parts = [
-            self._sets(pair, self._sizes(number, len(pairs), step), growth, embed, generator)
-            for number, pair in enumerate(pairs)
-        ]
+        whole = None
+        if self.hardness(step) > 0 and self.config.needs_ground:
+            whole = self._embedded(self.ground, embed)
+        self._taken_N.zero_()
+        parts: list[list[Tensor]] = [[] for _ in pairs]
+        for turn in range(len(pairs)):  # who comes first changes: the first has all candidates
+            number = (turn + step) % len(pairs)
+            sizes = self._sizes(number, len(pairs), step)
+            parts[number] = self._sets(pairs[number], sizes, whole, embed, generator)
         rows_B = torch.cat([torch.cat(part) for part in parts])
-        if self.config.pairs == "one":
-            triplets: tuple[Triplet, ...] = (self._triplet(pairs[0], rows_B, parts[0]),)
+        t_B, s_B = self.t_N[rows_B], self.s_N[rows_B]
+        if self.config.roles == "apart" or self.config.pairs == "one":
+            places = torch.arange(len(rows_B)).split([len(rows) for part in parts for rows in part])
+            sets = [places[3 * number : 3 * number + 3] for number in range(len(pairs))]
         else:
-            triplets = tuple(self._pooled(pair, rows_B) for pair in pairs)
-        return Draw(rows_B, triplets)
+            found = [pools_of(t_B, s_B, *pair) for pair in pairs]
+            sets = [(p.anchors, p.positives, p.negatives) for p in found]
+        triplets = (
+            Triplet(*chosen, *pair, t_B, s_B) for pair, chosen in zip(pairs, sets, strict=True)
+        )
+        return Draw(rows_B, tuple(triplets))
 
     def _one_pair(self, step: int, generator: torch.Generator) -> tuple[int, int]:
         t, s = self.t_N[self.ground], self.s_N[self.ground]
@@ -316,40 +352,24 @@ class MinedPlan(BatchPlan):
         return draw_pair(t, s, need, self.config.pair_sampling, step, generator)
 
     def notes(self, step: int, embed: Embed) -> list[dict[str, object]]:
-        """At four places of the stage: what full hardness picks, and random beside it.
-
-        For the record alone: the pools are drawn by a key of their own and no cursor moves.
-        """
-        if isinstance(self.miner, RandomMiner):  # nothing is mined
-            return []
+        """At four places of the stage: what was mined for this step, and random beside it."""
         if step not in {round(share * self.total_steps) - 1 for share in (0.25, 0.5, 0.75, 1.0)}:
             return []
         made = []
-        for number, pair in enumerate(self.pairs):
-            pools = pools_of(self.t_N[self.ground], self.s_N[self.ground], *pair)
-            rng = keyed(self.seed, 3, step, number)
-            sides: dict[str, list[Tensor]] = {"pool": [], "random": []}
-            for rows in (pools.anchors, pools.positives, pools.negatives):
-                order = self.ground[rows[torch.from_numpy(rng.permutation(len(rows)))]]
-                sides["pool"].append(order[: 8 * self.k])
-                sides["random"].append(order[: self.k])
-            sizes = [len(pool) for pool in sides["pool"]]
-            if min(sizes) == 0:
-                continue
-            z = F.normalize(embed(torch.cat(sides["pool"])).float(), dim=1).cpu().split(sizes)
-            generator = keyed_torch(self.seed, 4, step)
-            mined = self.miner.pick(z[0], z[1], z[2], min(self.k, *sizes), generator)
-            made.append(explain(step, pair, sides, z, mined))
+        for rows_V, ground, pools, mined in self._choices:
+            # of the whole cells: the candidates of a set that is not mined are that set
+            whole = pools_of(ground.t_V, ground.s_V, pools.target, pools.sensitive)
+            generator = keyed_torch(self.seed, 4, step, pools.target, pools.sensitive)
+            drawn = self.random.pick(ground, whole, len(mined.anchors), generator)
+            made.append(explain(step, rows_V, ground, pools, mined, drawn))
         return made
 
-    def growth(self, step: int) -> float:
-        """Candidates per pick: 1 (random) until the start, then growing to ``pool``."""
-        c, total = self.config, max(1, self.total_steps)
-        done = step / total
-        if done < c.start or isinstance(self.miner, RandomMiner):
-            return 1.0
-        share = 1.0 if c.ramp == 0 else min(1.0, (done - c.start) / c.ramp)
-        return 1.0 + (c.pool - 1.0) * share
+    def hardness(self, step: int) -> float:
+        """0 (random sets) until the start, then growing to 1: all candidates that there are."""
+        c, done = self.config, step / max(1, self.total_steps)
+        if done < c.start or not c.mines or self.blind:
+            return 0.0
+        return 1.0 if c.ramp == 0 else min(1.0, (done - c.start) / c.ramp)
 
     def _sizes(self, number: int, pairs: int, step: int) -> list[int]:
         """How many anchors, positives and negatives a pair has: k, and one more for some of them.
@@ -365,54 +385,93 @@ class MinedPlan(BatchPlan):
         self,
         pair: tuple[int, int],
         sizes: list[int],
-        growth: float,
+        whole: Ground | None,
         embed: Embed,
         generator: torch.Generator,
     ) -> list[Tensor]:
-        """Rows of A, P and N of a pair, mined where the pools are larger than the sets."""
-        pools, k, step = [], max(sizes), self._step
-        for role in ROLES:
-            wanted = round(growth * k) if self.config.picks(role) else k
-            pools.append(self._pool(pair, role, wanted))
-        k = min(k, *(len(pool) for pool in pools))  # less only where pools shrink
-        if growth <= 1.0:
-            z = tuple(torch.zeros(len(p), 1) for p in pools)
-            mined = self.random.pick(z[0], z[1], z[2], k, generator)
-        else:
-            z = self.bank.read(torch.cat(pools), embed, step).split([len(p) for p in pools])
-            mined = self.miner.pick(z[0], z[1], z[2], k, generator)
-        picks = (mined.anchors, mined.positives, mined.negatives)
-        # the last picks of a greedy walk gain least: a smaller set does without them
-        return [pool[pick[:n]] for pool, pick, n in zip(pools, picks, sizes, strict=True)]
+        """Rows of A, P and N of a pair, mined where there are more candidates than are needed."""
+        hardness = self.hardness(self._step)
+        sets = [
+            self._candidates(pair, role, size, hardness)
+            for role, size in zip(ROLES, sizes, strict=True)
+        ]
+        if hardness > 0:
+            rows_V, ground = self.ground, whole
+            if ground is None:
+                rows_V = torch.cat(sets)
+                ground = self._embedded(rows_V, embed)
+            self._place_N[rows_V] = torch.arange(len(rows_V))
+            pools = Pools(*pair, *(self._place_N[rows] for rows in sets))
+            mined = self.miner.pick(ground, pools, max(sizes), generator)
+            self._choices.append(_Choice(rows_V, ground, pools, mined))
+            for reason, many in mined.skipped.items():
+                self.skipped[reason] = self.skipped.get(reason, 0) + many
+            # the last picks of a greedy walk gain least: a smaller set does without them
+            picks = (mined.anchors, mined.positives, mined.negatives)
+            sets = [rows_V[pick[:size]] for pick, size in zip(picks, sizes, strict=True)]
+        return [
+            self._filled(pair, role, rows, size)
+            for role, rows, size in zip(ROLES, sets, sizes, strict=True)
+        ]
 
-    def _pool(self, pair: tuple[int, int], role: str, wanted: int) -> Tensor:
-        """The next rows of the cells that fit a role; a cell that is used up starts again."""
+    def _embedded(self, rows: Tensor, embed: Embed) -> Ground:
+        z_VD = self.bank.read(rows, embed, self._step)
+        return Ground(z_VD, self.t_N[rows], self.s_N[rows])
+
+    def _candidates(self, pair: tuple[int, int], role: str, size: int, hardness: float) -> Tensor:
+        """Rows of the cells that fit a role and are not in the batch yet, each once.
+
+        As many as the set needs where it is not mined; more where it is, up to all of them.
+        """
         cells = self._cells_of_role(pair, role)
-        have = sum(len(self.cells[cell]) for cell in cells)
-        if have < self.k:
-            self.small_pools += 1
-            if self.config.small_pool == "shrink":
-                wanted = have
-        pool = torch.empty(wanted, dtype=torch.int64)
+        free = [self.cells[cell][~self._taken_N[self.cells[cell]]] for cell in cells]
+        have = sum(map(len, free))
+        if have == 0:  # all of them are in the batch: they come again
+            return torch.cat([self.cells[cell] for cell in cells])[:size]
+        wanted = size
+        if hardness > 0 and self.config.picks(role):
+            most = have if self.config.pool is None else min(have, round(self.config.pool * size))
+            wanted = size + int(hardness * max(0, most - size))
+            if wanted >= have:
+                return torch.cat(free)
         # cells take turns, so that every other group, or class, has its share; the first one
-        # changes with the step, because a pool may have fewer rows than there are cells
-        for number, cell in enumerate(cells):
-            first = (number - self._step) % len(cells)
-            turns = len(range(first, wanted, len(cells)))
-            pool[first :: len(cells)] = self._next(cell, turns)
-        return pool
+        # changes with the step, because a set may have fewer rows than there are cells
+        order = [(number + self._step) % len(cells) for number in range(len(cells))]
+        shares = _in_turns([len(free[number]) for number in order], wanted)
+        parts = [
+            self._next(cells[number], share) for number, share in zip(order, shares, strict=True)
+        ]
+        return torch.cat(parts)
 
     def _next(self, cell: tuple[int, int], count: int) -> Tensor:
-        """The next rows of a cell, which is shuffled whenever it is used up."""
-        parts = []
+        """The next rows of a cell that are not in the batch; used up, it is shuffled anew."""
+        parts: list[Tensor] = []
+        passed_N = self._taken_N.clone() if count else self._taken_N
         while count:
             if self.cursor[cell] == len(self.cells[cell]):
                 self._shuffle(cell)
             place = self.cursor[cell]
-            parts.append(self.cells[cell][place : place + count])
-            self.cursor[cell] += len(parts[-1])
-            count -= len(parts[-1])
+            rows = self.cells[cell][place : place + count]
+            self.cursor[cell] += len(rows)
+            rows = rows[~passed_N[rows]]
+            passed_N[rows] = True
+            parts.append(rows)
+            count -= len(rows)
         return torch.cat(parts) if parts else torch.zeros(0, dtype=torch.int64)
+
+    def _filled(self, pair: tuple[int, int], role: str, rows: Tensor, size: int) -> Tensor:
+        """The set of a role with as many rows as it should have; what is missing is repeated."""
+        fresh = int((~self._taken_N[rows]).sum())
+        if fresh < size:
+            self.small_pools += 1
+            if self.config.small_pool != "shrink":
+                cells = self._cells_of_role(pair, role)
+                others = torch.cat([self.cells[cell] for cell in cells])
+                others = others[~torch.isin(others, rows)]
+                rows = repeated(torch.cat([rows, others]), size)
+            self.repeats += len(rows) - fresh
+        self._taken_N[rows] = True
+        return rows
 
     def _cells_of_role(self, pair: tuple[int, int], role: str) -> list[tuple[int, int]]:
         """The filled cells that fit a role of a pair; the same for as long as the cells are."""
@@ -423,24 +482,45 @@ class MinedPlan(BatchPlan):
             self._roles[pair, role] = [filled[place] for place in fitting]
         return self._roles[pair, role]
 
-    def _triplet(self, pair: tuple[int, int], rows_B: Tensor, sets: list[Tensor]) -> Triplet:
-        sizes = [len(part) for part in sets]
-        a, p, n = torch.arange(len(rows_B)).split(sizes)
-        return Triplet(a, p, n, pair[0], pair[1], self.t_N[rows_B], self.s_N[rows_B])
-
-    def _pooled(self, pair: tuple[int, int], rows_B: Tensor) -> Triplet:
-        t_B, s_B = self.t_N[rows_B], self.s_N[rows_B]
-        pools = pools_of(t_B, s_B, *pair)
-        return Triplet(pools.anchors, pools.positives, pools.negatives, *pair, t_B, s_B)
-
     # -- the ground set --------------------------------------------------------------------------
+
+    def epoch_of(self, step: int) -> int:
+        if not self.config.ground_shrinks:
+            return super().epoch_of(step)
+        while not self._ends or step >= self._ends[-1]:
+            self._size_next()
+        return sum(step >= end for end in self._ends)
+
+    def steps_of(self, epochs: int) -> int:
+        if not self.config.ground_shrinks:
+            return super().steps_of(epochs)
+        while len(self._ends) < epochs:
+            self._size_next()
+        return self._ends[epochs - 1]
+
+    def _size_next(self) -> None:
+        """The length of one epoch more: |V|/b of its own ground set."""
+        self._last_sized = self._ground_of(len(self._ends), self._last_sized)
+        steps = max(1, len(self._last_sized) // self.counted)
+        self._ends.append((self._ends[-1] if self._ends else 0) + steps)
 
     def _enter(self, epoch: int, step: int, embed: Embed) -> None:
         if epoch == self.epoch:
             return
+        ground = self._ground_of(epoch, self.ground)
+        self.epoch, self.ground = epoch, ground
+        t, s = self.t_N[ground], self.s_N[ground]
+        self.cells, self._roles = cells_of(ground, t, s), {}
+        self.cursor = {cell: 0 for cell in self.cells}
+        # for mining that begins within this epoch
+        if self.config.refresh == "epoch" and self.hardness(step + self.steps_per_epoch) > 0:
+            self.bank.refresh_all(ground, embed, step)
+
+    def _ground_of(self, epoch: int, previous: Tensor) -> Tensor:
+        """The ground set of an epoch; that of the epoch before comes into it last, or not."""
         order = keyed(self.seed, 0, epoch).permutation(len(self.rows))
         shuffled = self.rows[torch.from_numpy(order)]
-        fresh = ~torch.isin(shuffled, self.ground)
+        fresh = ~torch.isin(shuffled, previous)
         # the previous ground set comes last: it is used only where nothing else is left
         preferred = torch.cat([shuffled[fresh], shuffled[~fresh]])
         if self.config.ground_shrinks:
@@ -448,13 +528,7 @@ class MinedPlan(BatchPlan):
             ground = shuffled[drawn & fresh]
         else:
             ground = preferred[: self.size]
-        ground = self._with_every_cell(ground, preferred)
-        self.epoch, self.ground = epoch, ground
-        t, s = self.t_N[ground], self.s_N[ground]
-        self.cells, self._roles = cells_of(ground, t, s), {}
-        self.cursor = {cell: 0 for cell in self.cells}
-        if self.config.refresh == "epoch" and self.growth(step + self.steps_per_epoch) > 1.0:
-            self.bank.refresh_all(ground, embed, step)
+        return self._with_every_cell(ground, preferred)
 
     def _with_every_cell(self, ground: Tensor, preferred: Tensor) -> Tensor:
         """The ground set, and where it lacks a cell of the training split, that cell's share.
@@ -483,27 +557,38 @@ class MinedPlan(BatchPlan):
             self.bank.observe(rows_B, z, self._step)
 
     def counters(self) -> dict[str, float]:
-        """For the log: pools of fewer than k rows so far, pairs of class and group that the
-        training split cannot serve, and images embedded for mining alone."""
+        """For the log: sets whose cells were too small so far and images that were repeated for
+        it, pairs of class and group that the training split cannot serve, images embedded for
+        mining alone, and candidates that the miner left out, by reason."""
         return {
             "small_pools": float(self.small_pools),
+            "repeats": float(self.repeats),
             "skipped_pairs": float(self.skipped_pairs),
             "embedded": float(self.bank.embedded),
+            **{f"skipped {reason}": float(many) for reason, many in sorted(self.skipped.items())},
         }
 
     def state(self) -> dict[str, Tensor]:
         keep = {f"cell.{i}.{j}": rows for (i, j), rows in self.cells.items()}
         keep["cursor"] = torch.tensor([self.cursor[cell] for cell in self.cells] or [0])
         keep["ground"] = self.ground
-        keep["numbers"] = torch.tensor([self.epoch, self.small_pools, self.bank.embedded])
+        counted = [self.epoch, self.small_pools, self.bank.embedded, self.repeats]
+        keep["numbers"] = torch.tensor(counted)
+        keep.update({f"skipped.{name}": torch.tensor(n) for name, n in self.skipped.items()})
         keep.update({f"bank.{name}": value for name, value in self.bank.state().items()})
         return keep
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         if "numbers" not in state:
             return
-        self.epoch, self.small_pools, self.bank.embedded = (int(x) for x in state["numbers"])
+        counted = [int(x) for x in state["numbers"]]
+        self.epoch, self.small_pools, self.bank.embedded, self.repeats = counted
         self.ground = state["ground"]
+        self.skipped = {
+            name.removeprefix("skipped."): int(many)
+            for name, many in state.items()
+            if name.startswith("skipped.")
+        }
         names = sorted(name for name in state if name.startswith("cell."))
         self.cells, self._roles = {}, {}
         for name in names:
@@ -517,9 +602,26 @@ class MinedPlan(BatchPlan):
         )
 
 
+def _in_turns(free: list[int], wanted: int) -> list[int]:
+    """How many each gives where they take turns; one that has no more is passed over.
+
+    >>> _in_turns([5, 1, 5], 6)
+    [3, 1, 2]
+    """
+    given = [0] * len(free)
+    while wanted > 0 and any(has > gave for has, gave in zip(free, given, strict=True)):
+        for place, has in enumerate(free):
+            if wanted > 0 and has > given[place]:
+                given[place] += 1
+                wanted -= 1
+    return given
+
+
 # -------------------------------------------------------------------------------------------------
 # SHaSaM-MINE in a training loop of one's own: a batch sampler for `torch.utils.data`.
 # -------------------------------------------------------------------------------------------------
+
+_REMEMBERED = 64  # batches whose triplets are kept: a loader may be some batches ahead
 
 
 def batch_triplets(t_B: Tensor, s_B: Tensor) -> tuple[Triplet, ...]:
@@ -544,10 +646,11 @@ class MiningBatchSampler(Sampler[list[int]]):
     """Batches that are mined as SHaSaM mines them: ``DataLoader(..., batch_sampler=this)``.
 
     Every batch holds diverse anchors, hard positives and hard negatives of all pairs of class and
-    group. Random at first, then harder, as ``mining`` says in shares of ``total_steps``. After each
-    step tell it the embeddings: ``update(rows, embeddings)``. A row that no step has shown yet is
-    taken for a typical one of its class and group, or embedded by ``embed(rows)`` where that is
-    given. Iterating again goes on where the last epoch ended.
+    group; ``triplets(rows)`` says which are which. ``mining`` takes the options of
+    ``MiningConfig``, its schedule in shares of ``total_steps``. After each step tell it the
+    embeddings: ``update(rows, embeddings)``. The first batch is random, and a row that no step has
+    shown yet is taken for a typical one of its class and group. Where ``embed(rows)`` is given, it
+    embeds what is asked for instead. Iterating again goes on where the last epoch ended.
 
     >>> sampler = MiningBatchSampler([0, 1] * 40, [0, 0, 1, 1] * 20, batch_size=24, total_steps=9)
     >>> len(sampler), sorted(map(len, sampler))
@@ -571,11 +674,14 @@ class MiningBatchSampler(Sampler[list[int]]):
         if total_steps < 1:
             raise InputError(f"total_steps must be at least 1; got {total_steps}")
         config = mining if isinstance(mining, MiningConfig) else MiningConfig(**(mining or {}))
+        if embed is None:  # nothing can be embedded anew: what the steps have left has to do
+            config = config.model_copy(update={"refresh": "free"})
         rows = torch.arange(len(t_N))
         self.plan = MinedPlan(TrainingRows(t_N, s_N, rows, batch_size, seed), config)
         self.plan.total_steps = total_steps
-        self.batch_size, self.step = batch_size, 0
-        self._embed = embed or self._typical
+        self.batch_size, self.step = self.plan.batch_size, 0
+        self._embed, self._told = embed or self._typical, embed is not None
+        self._recent: dict[tuple[int, ...], tuple[Triplet, ...]] = {}
         self._cell_N = t_N * (int(s_N.max()) + 1) + s_N
         self._seen_N = torch.zeros(len(t_N), dtype=torch.bool)
 
@@ -585,10 +691,30 @@ class MiningBatchSampler(Sampler[list[int]]):
 
     def __iter__(self) -> Iterator[list[int]]:
         for _ in range(len(self)):
-            epoch = self.step // self.plan.steps_per_epoch  # of the ground set, not of the loader
+            epoch = self.plan.epoch_of(self.step)  # of the ground set, not of the loader
+            self.plan.blind = not self._told and not bool(self._seen_N.any())
+            if self.plan.blind and self.plan.config.mines and self.step > 0:
+                raise InputError(
+                    "a step is over and no embedding is known: call update(rows, embeddings) after "
+                    "every step, or give MiningBatchSampler embed="
+                )
             draw = self.plan.draw(epoch, self.step, self._embed)
             self.step += 1
-            yield draw.rows_B.tolist()
+            rows = draw.rows_B.tolist()
+            self._recent[tuple(rows)] = draw.triplets
+            while len(self._recent) > _REMEMBERED:
+                self._recent.pop(next(iter(self._recent)))
+            yield rows
+
+    def triplets(self, rows: Any) -> tuple[Triplet, ...]:
+        """Anchors, positives and negatives of a batch that was drawn, as positions in it."""
+        key = tuple(torch.as_tensor(rows).tolist())
+        if key not in self._recent:
+            raise InputError(
+                f"these rows are none of the last {_REMEMBERED} batches; give a batch as it was "
+                "drawn, with all its rows in their order"
+            )
+        return self._recent[key]
 
     def update(self, rows: Any, embeddings: Tensor) -> None:
         """See the embeddings (B, D) of a step, or (V*B, D) of V views, B rows apart."""
@@ -608,11 +734,7 @@ class MiningBatchSampler(Sampler[list[int]]):
     def _typical(self, rows: Tensor) -> Tensor:
         """For rows that were never seen: the mean of their cell, or of all that were."""
         z_ND = self.plan.bank.z_ND
-        if z_ND is None or not bool(self._seen_N.any()):
-            raise InputError(
-                "mining begins and no embedding is known: call update(rows, embeddings) after "
-                "every step, or give MiningBatchSampler embed="
-            )
+        assert z_ND is not None  # the first batch is drawn blind
         z, cell = z_ND[self._seen_N], self._cell_N[self._seen_N]
         sums = torch.zeros(int(self._cell_N.max()) + 1, z.shape[1]).index_add_(0, cell, z)
         known = torch.zeros(len(sums), dtype=torch.bool)

@@ -30,7 +30,7 @@ from shasam.methods.base import Method
 from shasam.metrics.learnt import Skill
 from shasam.pipeline.execute import build_method
 from shasam.registry import lookup
-from shasam.spec import RunSpec, resolve
+from shasam.spec import DEFAULT_METHOD, RunSpec, resolve
 from shasam.training.inference import read_rows
 from shasam.training.runtime import Runtime, one_process
 from shasam.training.trainer import Trainer
@@ -98,7 +98,7 @@ class FairClassifier(ClassifierMixin, BaseEstimator):
 
     def __init__(
         self,
-        method: str = "shasam",
+        method: str = DEFAULT_METHOD,
         *,
         options: Mapping[str, Any] | None = None,
         profile: str = "cpu",

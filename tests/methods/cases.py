@@ -8,11 +8,16 @@ from tests.methods import oracles as o
 from tests.methods.shasam_oracles import shasam_mined, shasam_oracle
 
 from shasam.methods.fdvae import FDVAE
-from shasam.methods.shasam import LiteralConfig, LogDetConfig, ShasamConfig, ShasamMining
+from shasam.methods.shasam import LiteralConfig, LogDetConfig, RandomSetsConfig, ShasamConfig
 
 TWO_STAGE = {"oracle_logits": o.two_stage_logits}
 PLAIN = {"oracle_logits": o.plain_logits}
 SHASAM = {"oracle": shasam_oracle, "oracle_mined": shasam_mined, **TWO_STAGE}
+# negatives mined from small pools that grow from 40 % of the stage on
+EARLIER = {
+    "represented": "candidates", "pool": 6.0, "start": 0.4, "ramp": 0.2, "trim": 0.15,
+    "refresh": "free",
+}  # fmt: skip
 
 CASES: dict[str, dict[str, Any]] = {
     "ce": {"oracle": o.ce_oracle, **PLAIN},
@@ -43,9 +48,17 @@ CASES: dict[str, dict[str, Any]] = {
             companion=0.6,
             temperature=0.5,
             weight_ramp=0.5,
-            mining=ShasamMining(negatives="flqmi"),
+            smooth="exact",
+            conditional_gain=0.3,
+            mining={"greedy": "lazy", "trim": 0.15},
+        ),
+    },
+    "shasam-random": {
+        **SHASAM,
+        "config": RandomSetsConfig(
+            weight=0.7, companion=0.6, temperature=0.5, mining={**EARLIER, "negatives": "flqmi"}
         ),
     },
     "shasam-ld": {**SHASAM, "config": LogDetConfig(companion=0.6)},
-    "shasam-literal": {**SHASAM, "config": LiteralConfig(weight=0.7)},
+    "shasam-literal": {**SHASAM, "config": LiteralConfig(weight=0.7, mining={"k": 4})},
 }

@@ -14,7 +14,7 @@ import shasam.methods.shasam
 from shasam.losses.sets import flcmi_terms, logdetcmi
 from shasam.methods.base import Stage
 from shasam.methods.shasam import Shasam, ShasamLiteral, ShasamLogDet
-from shasam.mining import EmbeddingBank, ShasamMiner
+from shasam.mining import EmbeddingBank, Ground, Pools, ShasamMiner
 from shasam.sampling import BatchPlan, MinedPlan, NaturalPlan, TrainingRows
 from shasam.types import Batch, Losses
 
@@ -224,17 +224,17 @@ class ClassifiesGroups(Shasam):
 
 # -- pools, picks and the bank -----------------------------------------------------------------
 
-_pool = MinedPlan._pool
+_candidates = MinedPlan._candidates
 
 
 def _pool_of(role_of: dict[str, str], group: int = 0) -> Any:
     """Candidates of a role are taken from those of another one, or of another group."""
 
-    def pool(self: MinedPlan, pair: tuple[int, int], role: str, wanted: int) -> Tensor:
+    def pool(self: MinedPlan, pair: tuple[int, int], role: str, *rest: Any) -> Tensor:
         other = role_of.get(role, role)
         if role in role_of and group:
             pair = (pair[0], 1 - pair[1])
-        return _pool(self, pair, other, wanted)
+        return _candidates(self, pair, other, *rest)
 
     return pool
 
@@ -244,7 +244,7 @@ for _word, _new in (
     ("positives from the anchors' group", _pool_of({"positives": "anchors"})),
     ("anchors from another group", _pool_of({"anchors": "positives"})),
 ):
-    patched(f"shasam: {_word}", "shasam", Shasam, MinedPlan, "_pool", _new)
+    patched(f"shasam: {_word}", "shasam", Shasam, MinedPlan, "_candidates", _new)
 
 patched(
     "shasam: the bank is never refreshed",
@@ -288,23 +288,33 @@ patched(
 _pick = ShasamMiner.pick
 
 
-def _easiest(self: ShasamMiner, z_A: Tensor, z_P: Tensor, z_N: Tensor, *rest: Any) -> Any:
-    return _pick(self, z_A, z_P, -z_N, *rest)
+def _easiest(self: ShasamMiner, ground: Ground, pools: Pools, *rest: Any) -> Any:
+    turned = ground.z_VD.clone()
+    turned[pools.negatives] *= -1
+    return _pick(self, replace(ground, z_VD=turned), pools, *rest)
 
 
-def _picks_first(self: ShasamMiner, z_A: Tensor, z_P: Tensor, z_N: Tensor, k: int, g: Any) -> Any:
-    first = torch.arange(k)
-    return replace(_pick(self, z_A, z_P, z_N, k, g), anchors=first, negatives=first)
+def _picks_first(self: ShasamMiner, ground: Ground, pools: Pools, k: int, g: Any) -> Any:
+    found = _pick(self, ground, pools, k, g)
+    return replace(found, anchors=pools.anchors[:k], negatives=pools.negatives[:k])
 
 
-def _keeps_outliers(self: ShasamMiner, *pools_and_rest: Any) -> Any:
-    return _pick(replace(self, trim=0.0), *pools_and_rest)
+def _keeps_outliers(self: ShasamMiner, *rest: Any) -> Any:
+    return _pick(ShasamMiner(self.config.model_copy(update={"trim": 0.0})), *rest)
 
 
-def _given_nothing(self: ShasamMiner, z_A: Tensor, z_P: Tensor, z_N: Tensor, *rest: Any) -> Any:
+def _given_nothing(self: ShasamMiner, ground: Ground, pools: Pools, *rest: Any) -> Any:
     """Hard with respect to other rows than the anchors."""
-    other = _pick(self, z_A.flip(1), z_P, z_N, *rest)
-    return replace(other, anchors=_pick(self, z_A, z_P, z_N, *rest).anchors)
+    turned = ground.z_VD.clone()
+    turned[pools.anchors] = turned[pools.anchors].flip(1)
+    other = _pick(self, replace(ground, z_VD=turned), pools, *rest)
+    return replace(other, anchors=_pick(self, ground, pools, *rest).anchors)
+
+
+def _over_candidates(self: ShasamMiner, *rest: Any) -> Any:
+    """Facility location over the candidates alone."""
+    changed = self.config.model_copy(update={"represented": "candidates"})
+    return _pick(ShasamMiner(changed), *rest)
 
 
 for _word, _base, _cls, _new in (
@@ -312,14 +322,15 @@ for _word, _base, _cls, _new in (
     ("the first of each pool", "shasam-literal", ShasamLiteral, _picks_first),
     ("outliers are kept", "shasam", Shasam, _keeps_outliers),
     ("hard for others than the anchors", "shasam-literal", ShasamLiteral, _given_nothing),
+    ("not over the ground set", "shasam", Shasam, _over_candidates),
 ):
     patched(f"{_base}: {_word}", _base, _cls, ShasamMiner, "pick", _new)
 
 _sets = MinedPlan._sets
 
 
-def _never_mines(self: MinedPlan, pair: Any, growth: float, *rest: Any) -> Any:
-    return _sets(self, pair, 1.0, *rest)
+def _never_mines(self: MinedPlan, step: int) -> float:
+    return 0.0
 
 
 def _forgets_picks(self: MinedPlan, *args: Any) -> Any:
@@ -329,7 +340,7 @@ def _forgets_picks(self: MinedPlan, *args: Any) -> Any:
     return [rows[: len(part)] for rows, part in zip(fresh, parts, strict=True)]
 
 
-patched("shasam: never mines", "shasam", Shasam, MinedPlan, "_sets", _never_mines)
+patched("shasam: never mines", "shasam", Shasam, MinedPlan, "hardness", _never_mines)
 patched("shasam: does not use its picks", "shasam", Shasam, MinedPlan, "_sets", _forgets_picks)
 
 # in the fast tier; the others take half a minute together

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from shasam.errors import ContractError
 from shasam.methods.shasam import Shasam
-from shasam.mining import MinedSets
+from shasam.mining import Ground, MinedSets, Pools
 from shasam.types import Batch
 
 Sets = tuple[list[int], list[int], list[int]]
@@ -28,23 +28,25 @@ def sets_of(i: int, j: int, t: list[int], s: list[int]) -> Sets:
 
 
 def flcmi(m: Shasam, z: Tensor, sets: Sets) -> Tensor:
-    """Eq. of Table 1, or its mended form: one term for each anchor view."""
-    tau, total = m.config.temperature, torch.zeros(())
-    literal = m.config.smooth == "none"
-    rows = [*sets[0], *sets[1], *sets[2]] if literal else sets[0]
+    """Eq. of Table 1, or a smooth form of it: one term for each represented view."""
+    c, total = m.config, torch.zeros(())
+    tau = c.temperature
+    rows = [*sets[0], *sets[1], *sets[2]] if c.represented == "batch" else sets[0]
     for row in rows:
-        near = []
-        for members in sets:
-            sims = [(z[row] * z[other]).sum() for other in members]
-            if literal:
-                near.append(torch.stack(sims).max())
-            else:
-                near.append(tau * torch.log(sum(torch.exp(v / tau) for v in sims)))
-        a, p, n = near
-        if literal:
+        sims = [[(z[row] * z[other]).sum() for other in members] for members in sets]
+        if c.smooth == "none":
+            a, p, n = (torch.stack(values).max() for values in sims)
             total = total + torch.clamp(torch.minimum(a, n) - p, min=0)
+            total = total + c.conditional_gain * torch.clamp(a - p, min=0)
+            continue
+        a, p, n = (sum(torch.exp(v / tau) for v in values) for values in sims)
+        if c.smooth == "exact":
+            total = total + tau * torch.log(1 + a * n / (p * (a + n + p)))
+        elif c.smooth == "linear":
+            total = total + tau * torch.log(n) - sum(sims[1]) / len(sims[1])
         else:
-            total = total + torch.log(1 + torch.exp((n - p) / tau))
+            total = total + torch.log(1 + n / p)
+        total = total + c.conditional_gain * tau * torch.log(1 + a / p)
     return total / len(rows)
 
 
@@ -69,13 +71,31 @@ def shasam_oracle(m: Shasam, b: Batch, stage: str) -> Sequence:
             balanced(b, m)
         return two_stage(m, b)
     z, t, s = projections(m, b)
-    if m.config.mining.pairs == "all":
+    mining, size = m.config.mining, len(b.t_B)
+    if mining.pairs == "all":
         balanced(b, m)
         pairs = [(i, j) for i in range(m.classes) for j in range(m.groups)]
+        assert [(x.target, x.sensitive) for x in b.triplets] == pairs
     else:
         pairs = [(b.triplets[0].target, b.triplets[0].sensitive)]
     objective = flcmi if m.config.objective == "flcmi" else logdetcmi
-    values = [objective(m, z, sets_of(i, j, t, s)) for i, j in pairs]
+    if mining.pairs == "all" and mining.roles == "apart":
+        # a batch is its pairs one after the other, each its anchors, positives and negatives
+        per, each = size // len(pairs), size // (3 * len(pairs))
+        chosen = []
+        for number in range(len(pairs)):
+            first = number * per
+            places = [range(first + role * each, first + (role + 1) * each) for role in range(3)]
+            chosen.append(
+                tuple([i + v * size for v in range(b.views) for i in part] for part in places)
+            )
+        for (i, j), (anchors, positives, negatives) in zip(pairs, chosen, strict=True):
+            whole = [set(part) for part in sets_of(i, j, t, s)]
+            assert set(anchors) <= whole[0] and set(positives) <= whole[1]
+            assert set(negatives) <= whole[2]
+    else:
+        chosen = [sets_of(i, j, t, s) for i, j in pairs]
+    values = [objective(m, z, sets) for sets in chosen]
     total = m.config.weight_at(b.progress) * torch.stack(values).mean()
     if m.config.companion > 0:
         h = m.encoder(b.images)
@@ -86,33 +106,45 @@ def shasam_oracle(m: Shasam, b: Batch, stage: str) -> Sequence:
 # -- mining ------------------------------------------------------------------------------------
 
 
-def shasam_mined(m: Shasam, z_A: Tensor, z_P: Tensor, z_N: Tensor, mined: MinedSets) -> None:
+def shasam_mined(m: Shasam, ground: Ground, pools: Pools, k: int, mined: MinedSets) -> None:
     """Every pick of a mined set is the best one given those before it, by the definition."""
-    rules = m.config.mining
-    anchors = z_A[mined.anchors]
-    k = len(anchors)
+    rules, z_VD = m.config.mining, ground.z_VD
+    if rules.greedy != "lazy":
+        return  # each pick is the best of a part that is drawn
+    anchors = z_VD[mined.anchors]
+    z_A, z_P, z_N = (z_VD[rows] for rows in (pools.anchors, pools.positives, pools.negatives))
+    picks = [
+        (pool[:, None] == rows).nonzero()[:, 0][(pool[:, None] == rows).nonzero()[:, 1].argsort()]
+        for pool, rows in (
+            (pools.anchors, mined.anchors),
+            (pools.positives, mined.positives),
+            (pools.negatives, mined.negatives),
+        )
+    ]
+    over = z_VD if rules.represented == "ground" else None
     if rules.anchors == "logdet":
         kernel = (z_A @ z_A.T).double()
-        _greedy("anchors", naive.logdet(kernel, rules.ridge), mined.anchors, z_A, k, rules.trim)
+        _greedy("anchors", naive.logdet(kernel, rules.ridge), picks[0], z_A, k, rules.trim)
     if rules.positives == "flcg":
-        gain, pool = _over(z_P, anchors, lambda f, private: naive.conditional_gain(f, private))
-        _greedy("positives", gain, mined.positives, pool, k, rules.trim)
+        gain = _over(z_P, anchors, over, lambda f, private: naive.conditional_gain(f, private))
+        _greedy("positives", gain, picks[1], z_P, k, rules.trim)
     if rules.negatives == "flqmi":
         kernel = (1 + torch.cat([z_N, anchors]).double() @ torch.cat([z_N, anchors]).double().T) / 2
-        query = list(range(len(z_N), len(z_N) + k))
+        query = list(range(len(z_N), len(z_N) + len(anchors)))
         value = naive.flqmi(kernel, query, rules.eta)
-        _greedy("negatives", value, mined.negatives, z_N, k, rules.trim)
+        _greedy("negatives", value, picks[2], z_N, k, rules.trim)
     if rules.negatives == "fl1mi":
-        gain, pool = _over(z_N, anchors, lambda f, query: naive.mutual_information(f, query))
-        _greedy("negatives", gain, mined.negatives, pool, k, rules.trim)
+        gain = _over(z_N, anchors, over, lambda f, query: naive.mutual_information(f, query))
+        _greedy("negatives", gain, picks[2], z_N, k, rules.trim)
 
 
-def _over(z: Tensor, given: Tensor, measure: Callable) -> tuple[naive.Value, Tensor]:
-    """A measure of facility location over a pool, with the anchors outside of it."""
-    both = torch.cat([z, given]).double()
-    outside = list(range(len(z), len(both)))
-    f = naive.facility_location((1 + both @ both.T) / 2, range(len(z)))
-    return measure(f, outside), z
+def _over(z: Tensor, given: Tensor, over: Tensor | None, measure: Callable) -> naive.Value:
+    """A measure of facility location over V, or over the candidates alone."""
+    represented = z if over is None else over
+    both = torch.cat([z, given, represented]).double()
+    outside = list(range(len(z), len(z) + len(given)))
+    rows = range(len(z) + len(given), len(both))
+    return measure(naive.facility_location((1 + both @ both.T) / 2, rows), outside)
 
 
 def _greedy(name: str, value: naive.Value, picks: Tensor, z: Tensor, k: int, trim: float) -> None:

@@ -8,7 +8,10 @@ import pytest
 from tests.methods.cases import CASES
 from tests.methods.shasam_oracles import shasam_mined
 
+from shasam.commands.methods import methods
 from shasam.errors import ContractError
+from shasam.methods.base import Dial
+from shasam.mining import MiningConfig
 from shasam.models import ResNet18, ViT
 from shasam.registry import lookup, names
 from shasam.testing import check_method
@@ -65,7 +68,7 @@ def test_mined_batches_are_checked_and_nothing_is_asked_but_the_class(name: str)
 )
 def test_contrastive_methods_keep_the_contract_on_mined_batches(name: str) -> None:
     method = lookup("method", name)
-    mining = {"anchors": "logdet", "positives": "flcg", "negatives": "flqmi", "trim": 0.0}
+    mining = {"negatives": "flqmi", "roles": "shared"}
     config = method.Config(sampling="mined", mining=mining)
     case = {**CASES[name], "config": config, "oracle_mined": shasam_mined}
     report = check_method(method, overfit=False, **case)
@@ -74,7 +77,7 @@ def test_contrastive_methods_keep_the_contract_on_mined_batches(name: str) -> No
 
 def test_every_method_of_the_paper_is_registered() -> None:
     wanted = "ce balanced grl lnl fdvae mfd supcon fscl fscl+ tadet tadet-mmd fairvit reweight"
-    more = "groupdro posthoc shasam shasam-ld shasam-literal"
+    more = "groupdro posthoc shasam shasam-random shasam-ld shasam-literal"
     assert {*wanted.split(), *more.split()} <= set(names("method"))
 
 
@@ -113,6 +116,32 @@ def test_vit_methods_refuse_a_resnet_with_advice(name: str) -> None:
     method = lookup("method", name)
     with pytest.raises(Exception, match=r"model\.encoder to vit"):
         method(method.Config(), ResNet18("imagenet", 4, 8), 2, 2)
+
+
+def test_every_method_that_has_a_strength_names_it() -> None:
+    without = {n for n in names("method") if lookup("method", n).dial is None}
+    assert without == {"ce", "balanced", "balanced-hidden", "reweight", "posthoc", "supcon"}
+    for name in ("shasam", "shasam-random", "shasam-ld", "shasam-literal"):
+        assert lookup("method", name).dial == Dial("projection_dim", (128, 32, 8))
+
+
+@pytest.mark.parametrize("dial", [Dial("strenght", (1, 2)), Dial("classifier_hidden", (8,)),
+                                  Dial("classifier_hidden", (8, -0.5))])  # fmt: skip
+def test_a_dial_that_does_not_turn_is_found_out(dial: Dial) -> None:
+    broken = type("Broken", (lookup("method", "ce"),), {"dial": dial})
+    with pytest.raises(ContractError, match="its dial"):
+        check_method(broken)
+
+
+@pytest.mark.parametrize("name", ["shasam", "shasam-random", "shasam-ld", "shasam-literal"])
+def test_every_option_of_shasam_is_explained(name: str, capsys: pytest.CaptureFixture) -> None:
+    config = lookup("method", name).Config
+    fields = {**config.model_fields, **MiningConfig.model_fields}
+    assert [key for key, field in fields.items() if not field.description] == []
+    methods(name)
+    shown = capsys.readouterr().out
+    assert "its strength is projection_dim: from mild to strong 128, 32, 8" in shown
+    assert "mining.margin" in shown
 
 
 def test_a_broken_method_is_named_with_its_promise() -> None:

@@ -13,6 +13,8 @@ from shasam.mining import MiningConfig
 from shasam.sampling import MinedPlan, TrainingRows
 
 MINED = {"anchors": "logdet", "positives": "flcg", "negatives": "flqmi"}
+RANDOM = {"anchors": "random", "positives": "random", "negatives": "random"}
+NEGATIVES = {**RANDOM, "negatives": "flqmi", "represented": "candidates"}
 
 
 def labels(n=600, classes=2, groups=2, seed=0):
@@ -44,14 +46,14 @@ def make(batch=48, total=60, n=600, classes=2, groups=2, **settings):
 def walk(plan, embed, start, stop):
     out = []
     for step in range(start, stop):
-        drawn = plan.draw(step // plan.steps_per_epoch, step, embed)
+        drawn = plan.draw(plan.epoch_of(step), step, embed)
         plan.observe(drawn.rows_B, torch.nn.functional.normalize(embed.z[drawn.rows_B], dim=1))
         out.append(drawn)
     return out
 
 
 @pytest.mark.parametrize("pairs", ["all", "one"])
-@pytest.mark.parametrize("mined", [{}, MINED])
+@pytest.mark.parametrize("mined", [RANDOM, NEGATIVES, MINED])
 def test_every_batch_is_full_and_every_triplet_fits_its_labels(pairs, mined):
     plan, t, s, rows = make(pairs=pairs, start=0.2, ramp=0.2, pool=3, ground=0.5, **mined)
     for drawn in walk(plan, Eye(), 0, 60):
@@ -66,7 +68,7 @@ def test_every_batch_is_full_and_every_triplet_fits_its_labels(pairs, mined):
 
 
 def test_with_all_pairs_every_cell_is_the_anchors_once_and_cells_are_equal():
-    plan, t, s, _ = make()
+    plan, t, s, _ = make(**RANDOM, roles="shared")
     drawn = plan.draw(0, 0, Eye())
     assert {(x.target, x.sensitive) for x in drawn.triplets} == {(0, 0), (0, 1), (1, 0), (1, 1)}
     cells = torch.stack([t[drawn.rows_B], s[drawn.rows_B]], dim=1).unique(dim=0, return_counts=True)
@@ -74,35 +76,35 @@ def test_with_all_pairs_every_cell_is_the_anchors_once_and_cells_are_equal():
 
 
 def test_more_classes_and_groups_share_a_batch():
-    plan, *_ = make(batch=54, classes=3, groups=3, ground=1.0)
+    plan, *_ = make(batch=54, classes=3, groups=3, ground=1.0, **RANDOM)
     drawn = plan.draw(0, 0, Eye())
     assert len(drawn.triplets) == 9 and len(drawn.rows_B) == 54
 
 
 def test_the_ground_set_is_a_fifth_and_disjoint_from_the_one_before():
-    plan, *_ = make()
+    plan, *_ = make(**RANDOM)
     sets = []
     for epoch in range(4):
         plan.draw(epoch, epoch * plan.steps_per_epoch, Eye())
         sets.append(set(plan.ground.tolist()))
     assert all(len(x) == 108 for x in sets)
     assert all(not (a & b) for a, b in pairwise(sets))
-    literal, *_ = make(ground_shrinks=True)
+    literal, *_ = make(ground_shrinks=True, **RANDOM)
     sizes = []
     for epoch in range(3):
-        literal.draw(epoch, epoch * literal.steps_per_epoch, Eye())
+        literal.draw(epoch, literal.steps_of(epoch) if epoch else 0, Eye())
         sizes.append(len(literal.ground))
     assert sizes[0] == 108 and sizes[1] < 108
 
 
 def test_no_triplet_repeats_within_training():
-    plan, *_ = make(start=0.0, ramp=0.0, pool=3, ground=0.5, **MINED)
+    plan, *_ = make(pool=3, ground=0.5, represented="candidates", refresh="free", **MINED)
     drawn = [tuple(sorted(d.rows_B.tolist())) for d in walk(plan, Eye(), 0, 60)]
     assert len(set(drawn)) == len(drawn)
 
 
 def test_nothing_is_embedded_before_mining_starts_and_live_embeds_the_pools_after():
-    plan, *_ = make(start=0.5, ramp=0.0, pool=2.0, refresh="live")
+    plan, *_ = make(start=0.5, pool=2.0, refresh="live", **NEGATIVES)
     eye = Eye()
     walk(plan, eye, 0, 30)
     assert eye.calls == 0
@@ -114,7 +116,7 @@ def test_nothing_is_embedded_before_mining_starts_and_live_embeds_the_pools_afte
 
 @pytest.mark.parametrize("refresh,most", [("free", 40), (5, 64), ("live", 64)])
 def test_an_embedding_that_a_training_step_left_is_used_for_free(refresh, most):
-    plan, *_ = make(start=0.5, ramp=0.0, pool=2.0, ground=1.0, total=200, refresh=refresh)
+    plan, *_ = make(start=0.5, pool=2.0, ground=1.0, total=200, refresh=refresh, **NEGATIVES)
     eye = Eye()
     walk(plan, eye, 0, 100)
     before = eye.calls
@@ -128,11 +130,20 @@ def test_an_embedding_that_a_training_step_left_is_used_for_free(refresh, most):
 
 
 def test_hardness_grows_from_one_to_the_pool():
-    plan, *_ = make(total=100, start=0.4, ramp=0.2, pool=3.0)
-    assert plan.growth(39) == 1.0
-    assert plan.growth(50) == pytest.approx(2.0)
-    assert plan.growth(60) == pytest.approx(3.0)
-    assert plan.growth(99) == 3.0
+    plan, *_ = make(total=100, start=0.4, ramp=0.2, pool=3.0, ground=1.0)
+    assert plan.hardness(39) == 0.0
+    assert plan.hardness(50) == pytest.approx(0.5)
+    assert plan.hardness(60) == pytest.approx(1.0)
+    assert plan.hardness(99) == 1.0
+    plan.draw(0, 0, Eye())
+    plan._taken_N.zero_()
+    sizes = [len(plan._candidates((0, 0), "negatives", 4, hard)) for hard in (0.0, 0.5, 1.0)]
+    assert sizes == [4, 8, 12]
+    whole, *_ = make(total=100, ground=1.0)
+    whole.draw(0, 0, Eye())
+    whole._taken_N.zero_()
+    cell = whole.cells[1, 0]
+    assert sorted(whole._candidates((0, 0), "negatives", 4, 1.0)) == sorted(cell)
 
 
 @pytest.mark.parametrize("refresh", ["live", "epoch", "free", 7])
@@ -157,7 +168,7 @@ def test_a_pool_smaller_than_k_is_counted_and_follows_its_policy():
     sizes = {}
     for policy in ("repeat", "shrink"):
         plan = MinedPlan(
-            TrainingRows(t, s, rows, 48, 0), MiningConfig(small_pool=policy, ground=1.0)
+            TrainingRows(t, s, rows, 48, 0), MiningConfig(small_pool=policy, ground=1.0, **RANDOM)
         )
         drawn = plan.draw(0, 0, Eye())
         sizes[policy] = len(drawn.rows_B)
@@ -175,7 +186,9 @@ def test_a_batch_too_small_for_all_pairs_says_what_fits():
 def test_a_batch_has_as_many_images_as_the_specification_says_for_any_number_of_groups(
     groups, pairs
 ):
-    plan, t, s, _ = make(batch=47, groups=groups, ground=1.0, pairs=pairs, start=0.5, pool=3)
+    plan, t, s, _ = make(
+        batch=47, groups=groups, ground=1.0, pairs=pairs, start=0.5, pool=3, **NEGATIVES
+    )
     seen = torch.zeros(2, groups)
     for drawn in walk(plan, Eye(), 0, 60):
         assert len(drawn.rows_B) == 47
@@ -187,7 +200,7 @@ def test_a_batch_has_as_many_images_as_the_specification_says_for_any_number_of_
 
 @pytest.mark.parametrize(("pairs", "wanted"), [("all", 3 * 4 * 5), ("one", 3 * 5)])
 def test_a_budget_decides_the_batch(pairs, wanted):
-    plan, *_ = make(pairs=pairs, k=5, start=0.0, ramp=0.0, ground=0.5, **MINED)
+    plan, *_ = make(pairs=pairs, k=5, ground=0.5, **MINED)
     assert plan.batch_size == wanted and plan.k == 5
     for drawn in walk(plan, Eye(), 0, 3):
         assert len(drawn.rows_B) == wanted

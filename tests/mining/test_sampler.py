@@ -40,7 +40,7 @@ def test_negatives_are_hard_once_embeddings_are_known():
     z[hard] = torch.tensor([0.4, 0.4, 0.4, 0.0]) + 0.05 * torch.randn(int(hard.sum()), 4)
     shares = {}
     for start in (0.0, 1.0):  # mined from the first step on, and never
-        mining = {"start": start, "ramp": 0.0, "trim": 0.0, "ground": 1.0}
+        mining = {"start": start, "negatives": "flqmi", "ground": 1.0}
         sampler = MiningBatchSampler(t, s, batch_size=36, total_steps=1000, mining=mining, seed=3)
         sampler.update(torch.arange(N), z)
         rows = torch.tensor([batch for _ in range(5) for batch in sampler]).flatten()
@@ -84,10 +84,7 @@ def test_the_loop_of_the_readme_learns():
     for _ in range(12):
         for rows in sampler:
             z = unit_length(net(x[rows]))
-            parts = [
-                flcmi(z, m.anchors, m.positives, m.negatives)
-                for m in batch_triplets(t[rows], s[rows])
-            ]
+            parts = [flcmi(z, m.anchors, m.positives, m.negatives) for m in sampler.triplets(rows)]
             loss = torch.stack(parts).mean()
             optimizer.zero_grad()
             loss.backward()
@@ -101,7 +98,7 @@ def test_misuse_is_a_sentence():
     t, s = labels()
     with pytest.raises(InputError, match="240 targets came with 10"):
         MiningBatchSampler(t, s[:10], total_steps=5)
-    sampler = MiningBatchSampler(t, s, batch_size=48, total_steps=4, mining={"start": 0.0})
+    sampler = MiningBatchSampler(t, s, batch_size=48, total_steps=4)
     with pytest.raises(InputError, match="call update"):
         list(sampler)
     with pytest.raises(InputError, match="NaN"):

@@ -333,7 +333,8 @@ def test_the_speed_of_this_machine_is_measured_by_a_few_steps():
     ("method", "views"),
     [
         ("balanced", 20 * 9600),
-        ("shasam", 20 * 1920 * 2),  # two views of each image of a fifth
+        ("shasam", 20 * 1920),  # |V|/b steps of b views
+        ("shasam-random", 20 * 1920 * 2),  # two views of each image of a fifth
         ("fscl+", 100 * 9600 * 2),
         ("mfd", 2 * 50 * 9600),  # teacher and student
         ("tadet", 20_000 * 32),  # steps, whatever the number of images

@@ -6,7 +6,7 @@ import yaml
 from shasam.documents import read_yaml
 from shasam.errors import SpecError
 from shasam.pipeline.sweeps import expand
-from shasam.spec import ViewsSpec, merge, parse_set, resolve, stored_spec
+from shasam.spec import DEFAULT_METHOD, ViewsSpec, merge, parse_set, resolve, stored_spec
 
 
 def test_a_profiles_words_on_drawn_faces_leave_other_images_alone():
@@ -230,17 +230,50 @@ def test_profile_paper_has_the_published_settings_of_every_method():
     assert (lnl.train.stage("baseline").lr, lnl.train.learn.lr) == (1e-2, 1e-3)
     # the paper's rate is for its own objective alone; with cross-entropy beside it, it diverges
     assert [name for name in learn if learn[name].lr == 0.4] == ["shasam-literal"]
-    assert (learn["shasam"].lr, learn["shasam-ld"].lr) == (0.1, 0.1)
+    assert [learn[name].lr for name in ("shasam", "shasam-random", "shasam-ld")] == [0.1] * 3
+    assert learn["shasam-literal"].warmup == 0.0  # as printed
 
 
-def test_shasam_draws_its_sets_at_random_unless_a_rule_is_named():
+def test_shasam_mines_as_the_paper_and_shasam_random_does_not_unless_a_rule_is_named():
     rules = ("anchors", "positives", "negatives")
-    for method in ("shasam", "shasam-ld"):
-        for mining in ({}, {"pool": 3.0}):
-            chosen = resolve({"method": method, "options": {"mining": mining}}, profile="smoke")
-            assert {chosen.options["mining"][rule] for rule in rules} == {"random"}
-    named = {"method": "shasam", "options": {"mining": {"negatives": "flqmi"}}}
-    assert resolve(named, profile="smoke").options["mining"]["negatives"] == "flqmi"
+
+    def mining(method, **given):
+        options = {"mining": given} if given else {}
+        made = resolve({"method": method, "options": options}, profile="smoke")
+        return made.options["mining"]
+
+    for method in ("shasam", "shasam-ld", "shasam-literal"):
+        chosen = mining(method)
+        assert [chosen[rule] for rule in rules] == ["logdet", "flcg", "fl1mi"]
+        assert (chosen["represented"], chosen["pool"], chosen["start"]) == ("ground", None, 0.0)
+    assert {mining("shasam-random")[rule] for rule in rules} == {"random"}
+    assert mining("shasam-random") == mining("shasam-random", trim=0.3)  # nothing is mined
+    named = mining("shasam-random", negatives="flqmi")
+    assert [named[rule] for rule in rules] == ["random", "random", "flqmi"]
+    # a key that is not given stays as the method has it
+    literal = mining("shasam-literal", margin=0.95)
+    assert (literal["k"], literal["pairs"], literal["ground_shrinks"]) == (16, "one", True)
+    assert resolve({}, profile="smoke").method == DEFAULT_METHOD == "shasam-random"
+
+
+def test_a_stored_run_of_the_earlier_shasam_is_one_of_shasam_random():
+    earlier = {
+        "anchors": "random", "positives": "random", "negatives": "flqmi", "ridge": 1.0, "nu": 1.0,
+        "eta": 1.0, "trim": 0.15, "start": 0.4, "ramp": 0.2, "pool": 6.0, "refresh": "free",
+        "pairs": "all", "pair_sampling": "uniform", "small_pool": "repeat", "ground": 0.2,
+        "ground_shrinks": False,
+    }  # fmt: skip
+    body = resolve({"method": "ce"}, profile="smoke").as_dict()
+    read = stored_spec({**body, "method": "shasam", "options": {"mining": earlier}})
+    assert read.method == "shasam-random"
+    mining = read.options["mining"]
+    assert (mining["represented"], mining["roles"], mining["epoch"]) == (
+        "candidates", "shared", "images",
+    )  # fmt: skip
+    assert {key: mining[key] for key in earlier} == earlier
+    # what is stored today is read as it is
+    now = resolve({"method": "shasam"}, profile="smoke")
+    assert stored_spec(now.as_dict()) == now
 
 
 def test_contrastive_methods_mine_where_they_are_asked_to_and_keep_their_names_else():

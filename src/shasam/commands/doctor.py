@@ -182,7 +182,7 @@ def _try_training(folder: Path) -> str:
     from shasam.pipeline.execute import train
 
     data = {"name": "faces", "n": 80, "holdout_per_cell": 10, "store": str(folder / "cache")}
-    run = train("shasam", data=data, profile="smoke", overrides={"train.steps": 4},
+    run = train(data=data, profile="smoke", overrides={"train.steps": 4},
                 out=folder / "runs", quiet=True, device="cpu")  # fmt: skip
     accuracy = run.metrics()["test"]["accuracy"]["value"]
     return f"4 steps, accuracy {accuracy:.0%} on 40 faces"

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+from pydantic import BaseModel
+
 
 def methods(name: str | None = None) -> None:
     """List the methods, or the options of one.
@@ -15,22 +19,48 @@ def methods(name: str | None = None) -> None:
 
     from shasam.output import Screen
     from shasam.registry import lookup, names
+    from shasam.spec import DEFAULT_METHOD
 
     console = Screen()
     if name is not None:
         kind = lookup("method", name)
         console.print(f"{name}: {kind.summary}\n{kind.reference}", soft_wrap=True)
-        table = Table("option", "type", "default")
-        for option, field in kind.Config.model_fields.items():
-            annotation = str(field.annotation).replace("typing.", "")
-            if isinstance(field.annotation, type):
-                annotation = field.annotation.__name__
-            table.add_row(option, annotation, repr(field.get_default(call_default_factory=True)))
+        if kind.dial is not None:
+            values = ", ".join(f"{value:g}" for value in kind.dial.values)
+            console.print(
+                f"its strength is {kind.dial.option}: from mild to strong {values}", soft_wrap=True
+            )
+        table = Table("option", "default", "what it does")
+        for option, default, words in _options_of(kind.Config):
+            table.add_row(option, default, words)
         console.print(table)
         console.print(f"set one with: shasam train {name} --set options.<option>=<value>")
         return
-    table = Table("method", "what it does", "from")
+    table = Table("method", "what it does", "strength", "from")
     for known in names("method"):
         kind = lookup("method", known)
-        table.add_row(known, kind.summary, kind.reference)
+        dial = kind.dial.option if kind.dial is not None else ""
+        table.add_row(known, kind.summary, dial, kind.reference)
     console.print(table)
+    console.print(f"{DEFAULT_METHOD} is trained where no method is named", soft_wrap=True)
+
+
+def _options_of(config: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, str, str]]:
+    """Name, default and sentence of every option; those of a part of options follow it."""
+    for name, field in config.model_fields.items():
+        default = field.get_default(call_default_factory=True)
+        if not isinstance(default, BaseModel):
+            shown = repr(default) if not isinstance(default, str) else default
+            yield f"{prefix}{name}", shown, field.description or _choices(field.annotation)
+            continue
+        yield f"{prefix}{name}", "", field.description or ""
+        for inner, _, words in _options_of(type(default), f"{prefix}{name}."):
+            own = getattr(default, inner.rpartition(".")[2])
+            yield inner, str(own), words
+
+
+def _choices(annotation: object) -> str:
+    """What an option without a sentence may be."""
+    if isinstance(annotation, type):
+        return annotation.__name__
+    return str(annotation).replace("typing.", "")

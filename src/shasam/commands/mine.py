@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
 from shasam.errors import SpecError
 
+if TYPE_CHECKING:
+    from shasam.mining import Miner
+
+
+# options of a batch plan, which a table does not have
+_OF_TRAINING = (
+    "miner", "start", "ramp", "pool", "k", "refresh", "pairs", "roles", "pair_sampling",
+    "small_pool", "ground", "ground_shrinks", "epoch",
+)  # fmt: skip
 SceneName = Literal["imbalanced", "minority", "balanced", "overlap", "all"]
 
 
@@ -22,6 +32,15 @@ def mine(
     k: Annotated[int, Parameter(name=["-k", "--budget"])] = 16,
     triplets: int = 0,
     miner: str = "shasam",
+    set_: Annotated[
+        list[str] | None,
+        Parameter(
+            name="--set",
+            negative=(),
+            help="An option of mining, such as --set margin=0.95 (repeatable); "
+            "`shasam methods shasam` lists them as mining.…",
+        ),
+    ] = None,
     seed: int = 0,
     out: Path | None = None,
     scene: SceneName | None = None,
@@ -45,8 +64,8 @@ def mine(
     triplets
         Number of triplets; 0 means one for each (target, group) pair.
     miner
-        shasam (LogDet, FLCG, FLQMI), shasam-ld (LogDet, LogDetCG, LogDetMI), random, or the
-        registered name of your own.
+        shasam (LogDet, FLCG, FL1MI over all rows), shasam-ld (LogDet, LogDetCG, LogDetMI), random,
+        or the registered name of your own.
     out
         CSV file of the picks to write, or with --scene a folder for the figures (SVG).
     scene
@@ -74,10 +93,34 @@ def mine(
         k=k,
         triplets=triplets,
         miner=miner,
+        chosen=_miner_of(miner, set_ or []),
         seed=seed,
         out=out or Path("triplets.csv"),
         profile=profile,
     )
+
+
+def _miner_of(name: str, words: Sequence[str]) -> Miner:
+    """The miner of a name with ``key=value`` settings, which are those of training."""
+    from pydantic import ValidationError
+
+    from shasam.mining import MiningConfig
+    from shasam.registry import lookup
+    from shasam.spec.layers import parse_set
+    from shasam.spec.run import sentences
+
+    made: Miner
+    kind, settings = lookup("miner", name), parse_set(words)
+    if settings and name not in ("shasam", "shasam-ld"):
+        raise SpecError(f"--set has the options of the miner shasam; {name} takes none")
+    for key in settings:
+        if key in _OF_TRAINING:
+            raise SpecError(f"--set {key}: a table is mined at once; {key} belongs to training")
+    try:
+        made = kind(**settings)
+    except ValidationError as error:
+        raise SpecError("; ".join(sentences(error, MiningConfig, "--set"))) from error
+    return made
 
 
 def draw_scenes(folder: Path, which: str, *, k: int, seed: int) -> None:

@@ -127,12 +127,12 @@ def train(
 ) -> None:
     """Train a method, evaluate it and write its page.
 
-    Without arguments it trains SHaSaM on drawn faces, which takes minutes on two cores.
+    Without arguments it trains shasam-random on drawn faces, which takes minutes on two cores.
 
     Parameters
     ----------
     method
-        The method to train; `shasam methods` lists them.
+        The method to train, shasam-random where none is named; `shasam methods` lists them.
     seed
         Seed of the initial weights, the batches and the augmented views.
     profile

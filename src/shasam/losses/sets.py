@@ -5,21 +5,25 @@ are row indices into it, both views of an image in the same set. Everything is c
 float32, whatever autocast says.
 
 Literally (``smooth="none"``, ``represented="batch"``) FLCMI is Table 1 of the paper. It does not
-learn: all-equal embeddings have loss 0, and nothing in it distinguishes A from N. The mended form
-(``smooth="lse"``, ``represented="anchors"``) keeps the minimum hard and smooths the maxima and the
-hinge: an anchor row reads softplus((lse_N - lse_P)/τ), all-equal embeddings cost log 2, and
-only anchors are represented, so that P belongs with A.
+learn: all-equal embeddings have loss 0, and nothing in it distinguishes A from N. ``exact`` is the
+same measure of *soft* facility location, f(X) = Σ_i τ log Σ_{j∈X} exp(S_ij/τ), without a hinge or
+a minimum of its own; it tends to the printed form as τ → 0 and all-equal embeddings cost
+τ log 4/3. ``lse`` leaves the anchors' own cohesion out, softplus((lse_N - lse_P)/τ), which is an
+upper bound of the exact form over τ on rows of the anchors. ``linear`` does not saturate. Only
+anchors are represented by default, so that P belongs with A; docs/paper.md derives all of it.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from shasam.errors import InputError
+from shasam.registry import did_you_mean
 from shasam.submodular.logdet import logdet
 
 # -------------------------------------------------------------------------------------------------
@@ -47,13 +51,31 @@ def unit_length(x_ND: Tensor) -> Tensor:
     return torch.where(long_N1, unit_ND, torch.zeros_like(unit_ND))
 
 
-Smooth = Literal["none", "lse"]
+Smooth = Literal["none", "lse", "exact", "linear"]
 Represented = Literal["batch", "target", "anchors"]
 PositiveForm = Literal["set", "each"]
+# how much each row of a set belongs to it, one tensor per set: anchors, positives, negatives
+Membership = tuple[Tensor, Tensor, Tensor]
 
 
 def _wide(z_MD: Tensor) -> Tensor:
     return z_MD.float() if z_MD.dtype in (torch.float16, torch.bfloat16) else z_MD
+
+
+def check_form(smooth: str, positive_form: str = "set", weighted: bool = False) -> None:
+    """Refuse a form of FLCMI that there is not, with the nearest name."""
+    known = get_args(Smooth)
+    if smooth not in known:
+        raise InputError(
+            f"there is no smooth={smooth!r}{did_you_mean(str(smooth), known)}; "
+            f"there are {', '.join(known)}"
+        )
+    if positive_form == "each" and smooth in ("exact", "linear"):
+        raise InputError(
+            f"smooth={smooth!r} is a measure of sets; positive_form='each' goes with lse or none"
+        )
+    if weighted and (smooth == "none" or positive_form == "each"):
+        raise InputError("weights need a smooth form over sets: lse, exact or linear")
 
 
 def flcmi_terms(
@@ -66,13 +88,23 @@ def flcmi_terms(
     temperature: float = 0.7,
     represented: Represented = "anchors",
     positive_form: PositiveForm = "set",
+    conditional_gain: float = 0.0,
+    weights: Membership | None = None,
 ) -> Tensor:
     """The terms of FLCMI, one per represented row (per row and positive for ``each``).
 
-    none: max(min(a_i, n_i) - p_i, 0) with a_i = max_{a∈A} S_ia and so on (Table 1).
-    lse:  softplus((min(a_i, n_i) - p_i)/τ) with every maximum τ·logsumexp(S/τ); in units of τ.
-    each: p_i is the similarity to one positive, averaged over them, instead of to the set.
+    With a_i, p_i, n_i the sums of exp(S_ij/τ) over A, P and N:
+
+    none:   max(min(max_A S, max_N S) - max_P S, 0) (Table 1).
+    exact:  τ log(1 + a n / (p (a + n + p))), row i of I_f(A; N | P) of soft facility location.
+    lse:    log(1 + n/p) on anchors, softplus of the hard minimum elsewhere; in units of τ.
+    linear: τ log n - mean_P S: the pull of N and the pull of P never fade.
+    each:   p is the similarity to one positive, averaged over them, instead of to the set.
+
+    ``conditional_gain`` λ adds λ H_f(A | P), whose row is τ log(1 + a/p), (max_A S - max_P S)⁺ for
+    none. ``weights`` says how much each row belongs to its set, so that a = Σ w_j exp(S_ij/τ).
     """
+    check_form(smooth, positive_form, weights is not None)
     z_MD = _wide(z_MD)
     rows = {
         "anchors": anchors,
@@ -84,17 +116,40 @@ def flcmi_terms(
         sets = [sim_RM[:, index] for index in (anchors, positives, negatives)]
         if smooth == "none":
             a_R, p_R, n_R = (s.amax(dim=1) for s in sets)
+            # With hard maxima min(a_i, n_i) = n_i on rows of the anchors, because a_i = S_ii = 1.
+            overlap_R = n_R if represented == "anchors" else torch.minimum(a_R, n_R)
+            gap = overlap_R - p_R if positive_form == "set" else overlap_R[:, None] - sets[1]
+            terms = gap.clamp_min(0)
+            return _with_gain(terms, (a_R - p_R).clamp_min(0), conditional_gain)
+        logs = [None if weights is None else w.to(z_MD).log() for w in weights or (None,) * 3]
+        scaled = [
+            s / temperature if log is None else s / temperature + log
+            for s, log in zip(sets, logs, strict=True)
+        ]
+        a_R, p_R, n_R = (torch.logsumexp(s, dim=1) for s in scaled)  # log a, log p, log n
+        if smooth == "exact":
+            everything_R = torch.logsumexp(torch.stack([a_R, n_R, p_R]), dim=0)
+            terms = temperature * F.softplus(a_R + n_R - p_R - everything_R)
+        elif smooth == "linear":
+            if weights is None:
+                mean_R = sets[1].mean(dim=1)
+            else:
+                mean_R = sets[1] @ weights[1].to(z_MD) / weights[1].to(z_MD).sum()
+            terms = temperature * n_R - mean_R
         else:
-            a_R, p_R, n_R = (temperature * torch.logsumexp(s / temperature, dim=1) for s in sets)
-        # The minimum stays hard: a smooth one rewards scattering the anchors, down to collapse.
-        overlap_R = torch.minimum(a_R, n_R)
-        if represented == "anchors":
-            # With hard maxima min(a_i, n_i) = n_i here, because a_i = S_ii = 1. Under log-sum-exp
-            # n_i > a_i does occur; the minimum is left out all the same, so that such an anchor
-            # keeps its gradient away from N.
-            overlap_R = n_R
-        gap = overlap_R - p_R if positive_form == "set" else overlap_R[:, None] - sets[1]
-        return gap.clamp_min(0) if smooth == "none" else F.softplus(gap / temperature)
+            # The minimum stays hard off the anchors: a smooth one rewards scattering them, down to
+            # collapse. On the anchors it is left out, so that a row keeps its gradient away from N
+            # also where n_i > a_i, which does occur under log-sum-exp.
+            overlap_R = n_R if represented == "anchors" else torch.minimum(a_R, n_R)
+            gap = overlap_R - p_R if positive_form == "set" else overlap_R[:, None] - scaled[1]
+            terms = F.softplus(gap)
+        return _with_gain(terms, temperature * F.softplus(a_R - p_R), conditional_gain)
+
+
+def _with_gain(terms: Tensor, gain_R: Tensor, strength: float) -> Tensor:
+    if not strength:
+        return terms
+    return terms + strength * (gain_R if terms.ndim == 1 else gain_R[:, None])
 
 
 def level_term(
@@ -103,8 +158,10 @@ def level_term(
     negatives: int,
     *,
     smooth: Smooth = "lse",
+    temperature: float = 0.7,
     represented: Represented = "anchors",
     positive_form: PositiveForm = "set",
+    conditional_gain: float = 0.0,
 ) -> float:
     """A term where all similarities are equal, for sets of these sizes: larger terms are on the
     wrong side, nearer to N than to P.
@@ -113,11 +170,19 @@ def level_term(
 
     >>> round(level_term(1, 1, 1), 4), round(level_term(2, 12, 2), 4)
     (0.6931, 0.1542)
+    >>> round(level_term(4, 4, 4, smooth="exact", temperature=1.0), 4)  # log 4/3
+    0.2877
     """
     if smooth == "none":
         return 0.0
+    gain = conditional_gain * temperature * math.log1p(anchors / positives)
+    if smooth == "exact":
+        everything = anchors + positives + negatives
+        return temperature * math.log1p(anchors * negatives / (positives * everything)) + gain
+    if smooth == "linear":
+        return temperature * math.log(negatives) + gain
     overlap = negatives if represented == "anchors" else min(anchors, negatives)
-    return math.log1p(overlap / (positives if positive_form == "set" else 1))
+    return math.log1p(overlap / (positives if positive_form == "set" else 1)) + gain
 
 
 def flcmi(
@@ -130,16 +195,19 @@ def flcmi(
     temperature: float = 0.7,
     represented: Represented = "anchors",
     positive_form: PositiveForm = "set",
+    conditional_gain: float = 0.0,
+    weights: Membership | None = None,
 ) -> Tensor:
-    """The mean of ``flcmi_terms``: for smooth="none", represented="batch" and sets of equal size
-    I_f(A; N | P)/(3|A|) of facility location, the paper's loss.
+    """The mean of ``flcmi_terms``, weighted where rows have weights: for smooth="none",
+    represented="batch" and sets of equal size I_f(A; N | P)/(3|A|) of facility location, the
+    paper's loss; for smooth="exact" the same of soft facility location.
 
     >>> z = torch.eye(3)
     >>> index = [torch.tensor([i]) for i in range(3)]
     >>> float(flcmi(z, *index, smooth="none", represented="batch"))
     0.0
     """
-    return flcmi_terms(
+    terms = flcmi_terms(
         z_MD,
         anchors,
         positives,
@@ -148,7 +216,14 @@ def flcmi(
         temperature=temperature,
         represented=represented,
         positive_form=positive_form,
-    ).mean()
+        conditional_gain=conditional_gain,
+        weights=weights,
+    )
+    if weights is None:
+        return terms.mean()
+    count = {"anchors": 1, "target": 2, "batch": 3}[represented]
+    share_R = torch.cat(weights[:count]).to(terms)
+    return (terms * share_R).sum() / share_R.sum()
 
 
 def logdetcmi(
@@ -192,10 +267,13 @@ class FLCMILoss(nn.Module):
         temperature: float = 0.7,
         represented: Represented = "anchors",
         positive_form: PositiveForm = "set",
+        conditional_gain: float = 0.0,
     ) -> None:
         super().__init__()
+        check_form(smooth, positive_form)
         self.smooth, self.temperature = smooth, temperature
         self.represented, self.positive_form = represented, positive_form
+        self.conditional_gain = conditional_gain
 
     def forward(
         self, z_MD: Tensor, anchors: Tensor, positives: Tensor, negatives: Tensor
@@ -209,6 +287,7 @@ class FLCMILoss(nn.Module):
             temperature=self.temperature,
             represented=self.represented,
             positive_form=self.positive_form,
+            conditional_gain=self.conditional_gain,
         )
 
 

@@ -44,12 +44,22 @@ class Stage:
             )
 
 
+@dataclass(frozen=True)
+class Dial:
+    """The option that trades accuracy for fairness, and values of it from mild to strong."""
+
+    option: str
+    values: tuple[float, ...]
+
+
 class Method(nn.Module):
     """Base class. A subclass sets the class variables and writes ``steps`` and ``classify``."""
 
     summary: ClassVar[str]  # one line for `shasam methods`
     reference: ClassVar[str]  # authors, venue, year
     Config: ClassVar[type[MethodConfig]] = MethodConfig
+    # the option that is the method's strength; None where it has no such option
+    dial: ClassVar[Dial | None] = None
     # True where the loss is a mean over rows, so that a batch may be cut over processes
     row_wise: ClassVar[bool] = False
     # True where a method is tied to an image network and cannot learn from vectors

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
-from shasam.methods.base import Method, MethodConfig, Stage
+from shasam.methods.base import Dial, Method, MethodConfig, Stage
 from shasam.models import Classifier, Encoder
 from shasam.registry import register
 from shasam.sampling import TrainingRows
@@ -159,6 +159,7 @@ class GroupDRO(CE):
     summary = "minimises the loss of the worst (target, group) cell, online"
     row_wise = False
     reference = "Sagawa et al., ICLR 2020 (Group DRO)"
+    dial = Dial("step", (0.001, 0.01, 0.1))
 
     class Config(CEConfig):
         step: float = Field(0.01, ge=0)  # of the exponentiated update

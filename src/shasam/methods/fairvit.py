@@ -12,7 +12,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from shasam.errors import ContractError
-from shasam.methods.base import Stage
+from shasam.methods.base import Dial, Stage
 from shasam.methods.baselines import CE, CEConfig
 from shasam.models.encoder import Encoder
 from shasam.registry import register
@@ -168,6 +168,7 @@ class FairViT(CE):
 
     summary = "adaptive masks per group, distance loss and deep supervision (ViT)"
     reference = "Tian et al., ECCV 2024 (FairViT)"
+    dial = Dial("distance", (0.03, 0.1, 0.3))
     needs_encoder = "vit"
     needs_images = True
     row_wise = False

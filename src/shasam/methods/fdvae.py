@@ -11,7 +11,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from shasam.losses import permute_blocks, reverse_gradient, standard_normal_kl, total_correlation
-from shasam.methods.base import Method, MethodConfig, Stage
+from shasam.methods.base import Dial, Method, MethodConfig, Stage
 from shasam.models import Encoder
 from shasam.models.processes import in_shares
 from shasam.registry import register
@@ -95,6 +95,7 @@ class FDVAE(Method):
 
     summary = "VAE with target, mutual and protected latents; classifies without the protected"
     reference = "Park et al., AAAI 2021 (FD-VAE)"
+    dial = Dial("reversal", (10.0, 100.0, 300.0))
     needs_images = True
 
     class Config(MethodConfig):

@@ -12,6 +12,7 @@ from pydantic import Field
 from torch import Tensor
 
 from shasam.losses import fscl, supcon
+from shasam.methods.base import Dial
 from shasam.methods.two_stage import TwoStage, TwoStageConfig
 from shasam.registry import register
 from shasam.types import Batch, Losses
@@ -57,6 +58,7 @@ class FSCL(TwoStage):
 
     summary = "supervised contrastive learning whose negatives share the group"
     reference = "Park et al., CVPR 2022 (FSCL)"
+    dial = Dial("projection_dim", (128, 32, 8))
     group_normalised: ClassVar[bool] = False
 
     class Config(TwoStageConfig):

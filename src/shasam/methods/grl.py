@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from pydantic import Field
 
 from shasam.losses import dann_ramp, reverse_gradient
+from shasam.methods.base import Dial
 from shasam.methods.baselines import CE, CEConfig
 from shasam.models import Classifier, Encoder
 from shasam.registry import register
@@ -25,6 +26,7 @@ class GRL(CE):
 
     summary = "cross-entropy, and an adversary behind a gradient reversal that reads the group"
     reference = "Raff and Sylvester, DSAA 2018 (GRAD-pred); ramp: Ganin et al., JMLR 2016"
+    dial = Dial("strength", (0.3, 1.0, 3.0))
 
     class Config(CEConfig):
         strength: float = Field(1.0, ge=0, json_schema_extra={"weight": "ce"})

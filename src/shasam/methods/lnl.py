@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from shasam.errors import SpecError
 from shasam.losses import dann_ramp, negative_entropy, reverse_gradient
-from shasam.methods.base import Stage
+from shasam.methods.base import Dial, Stage
 from shasam.methods.baselines import CE, CEConfig
 from shasam.models import Encoder
 from shasam.registry import register
@@ -42,6 +42,7 @@ class LNL(CE):
 
     summary = "entropy and gradient reversal against a group predictor on a middle feature map"
     reference = "Kim et al., CVPR 2019 (Learning Not to Learn)"
+    dial = Dial("reversal", (0.1, 0.3, 1.0))
     row_wise = False  # the predictor normalises over the batch
 
     class Config(CEConfig):

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from shasam.errors import CheckpointError, InputError
 from shasam.losses import distillation_mmd
-from shasam.methods.base import Stage
+from shasam.methods.base import Dial, Stage
 from shasam.methods.baselines import CE, CEConfig
 from shasam.models import Encoder
 from shasam.models.weights import read_weights
@@ -33,6 +33,7 @@ class MFD(CE):
     summary = "distils a cross-entropy teacher so that each group's features match their class"
     row_wise = False
     reference = "Jung et al., CVPR 2021 (Fair Feature Distillation)"
+    dial = Dial("strength", (1.0, 3.0, 10.0))
 
     class Config(CEConfig):
         # published: 3 on UTKFace, 7 on CelebA

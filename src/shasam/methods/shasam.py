@@ -1,8 +1,9 @@
-"""SHaSaM: choose anchors, positives and negatives, drawn or mined, and minimise I_f(A; N | P).
+"""SHaSaM: choose anchors, positives and negatives, mined or drawn, and minimise I_f(A; N | P).
 
 Majee and Iyer, "SHaSaM: Submodular Hard Sample Mining for Fair Facial Attribute Recognition", 2026.
-Three names: ``shasam`` (the default), ``shasam-ld`` (LogDetCMI instead of FLCMI)
-and ``shasam-literal`` (the paper's formulas as printed, which do not learn).
+Four names: ``shasam`` is the paper's system, MINE + LEARN, in a form of the objective that learns;
+``shasam-random`` is LEARN on random sets; ``shasam-ld`` has LogDetCMI instead of FLCMI;
+``shasam-literal`` is everything as printed.
 """
 
 from __future__ import annotations
@@ -13,50 +14,91 @@ from typing import Literal
 
 import torch
 import torch.nn.functional as F
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from shasam.losses.sets import flcmi_terms, level_term, logdetcmi, unit_length
+from shasam.errors import InputError
+from shasam.losses.sets import (
+    PositiveForm,
+    Represented,
+    Smooth,
+    check_form,
+    flcmi_terms,
+    level_term,
+    logdetcmi,
+    unit_length,
+)
+from shasam.methods.base import Dial
 from shasam.methods.two_stage import TwoStage, TwoStageConfig
 from shasam.mining import MiningConfig
-from shasam.mining.miners import NegativeRule
 from shasam.models import Classifier, Encoder
 from shasam.registry import register
 from shasam.types import Batch, Losses
 
 
-class ShasamMining(MiningConfig):
-    """The sets of SHaSaM, drawn at random unless a rule is named.
-
-    Mined negatives did not change accuracy or EO in fifteen paired runs, and cost five times the
-    time of random ones (docs/results.md); ``negatives="flqmi"`` turns them on.
-    """
-
-    negatives: NegativeRule = "random"
-
-
 class ShasamConfig(TwoStageConfig):
     """The objective, its companion, and how the sets are chosen."""
 
-    objective: Literal["flcmi", "logdetcmi"] = "flcmi"
-    smooth: Literal["lse", "none"] = "lse"
-    temperature: float = Field(0.7, gt=0)
-    represented: Literal["anchors", "target", "batch"] = "anchors"
-    positive_form: Literal["set", "each"] = "set"
-    ridge: float = 0.5  # λ of LogDetCMI
-    attraction: float = 0.0  # μ of LogDetCMI's companion -I(A; P)
-    # of the set objective, and of cross-entropy on the same cell-balanced batch
-    weight: float = Field(1.0, ge=0, json_schema_extra={"weight": None})
-    companion: float = Field(1.0, ge=0, json_schema_extra={"weight": None})
-    # shares of the stage: how long the set objective waits, and over how much its weight then
-    # grows. The projection is normalised, so that the objective's gradient is as large on features
-    # without the target as on others; beside it the companion's fades, and a small target is never
-    # found (docs/training.md)
-    weight_from: float = Field(0.25, ge=0, le=1)
-    weight_ramp: float = Field(0.25, ge=0, le=1)
-    sampling: Literal["mined"] = "mined"  # batches of (A, P, N): the objective is one of sets
-    mining: ShasamMining = ShasamMining()
-    stage2_sampling: Literal["natural", "balanced"] = "balanced"
+    objective: Literal["flcmi", "logdetcmi"] = Field(
+        "flcmi", description="I_f(A; N | P) of facility location, or of the log-determinant."
+    )
+    smooth: Smooth = Field(
+        "lse",
+        description="Form of FLCMI: exact (of soft facility location), lse (its upper bound on "
+        "anchors), linear (does not saturate), or none (Table 1 as printed).",
+    )
+    temperature: float = Field(0.7, gt=0, description="τ of the log-sum-exp; the paper's is 0.7.")
+    represented: Represented = Field(
+        "anchors",
+        description="Rows whose terms count: the anchors, which align P with A, anchors and "
+        "positives (target), or the batch, as printed.",
+    )
+    positive_form: PositiveForm = Field(
+        "set", description="Nearness to the set of positives, or to each of them (lse and none)."
+    )
+    conditional_gain: float = Field(
+        0.0, ge=0, description="λ of a term + λ·H_f(A | P), which draws A into what P covers."
+    )
+    ridge: float = Field(0.5, description="λ of LogDetCMI: what is added to the diagonal.")
+    attraction: float = Field(
+        0.0, description="μ of a term −μ·I(A; P) beside LogDetCMI, which is symmetric without it."
+    )
+    weight: float = Field(
+        1.0, ge=0, json_schema_extra={"weight": None}, description="Weight of the set objective."
+    )
+    companion: float = Field(
+        1.0,
+        ge=0,
+        json_schema_extra={"weight": None},
+        description="Weight of cross-entropy of a linear head on the encoder, on the same batch.",
+    )
+    # The projection is normalised, so the gradient of the set objective is as large on features
+    # without the target as on others. Beside it the companion's fades, and a small target is never
+    # found (docs/training.md): the objective waits until the target is.
+    weight_from: float = Field(
+        0.25, ge=0, le=1, description="Share of the stage that the set objective waits."
+    )
+    weight_ramp: float = Field(
+        0.25, ge=0, le=1, description="Share of the stage over which its weight then grows."
+    )
+    sampling: Literal["mined"] = Field(
+        "mined", description="Batches of (A, P, N): the objective is one of sets."
+    )
+    mining: MiningConfig = Field(
+        MiningConfig(greedy="stochastic"),
+        description="How anchors, positives and negatives are chosen.",
+    )
+    stage2_sampling: Literal["natural", "balanced"] = Field(
+        "balanced", description="How often the method's own classifier sees each cell."
+    )
+
+    @model_validator(mode="after")
+    def _form_fits(self) -> ShasamConfig:
+        try:
+            check_form(self.smooth, self.positive_form)
+        except InputError as error:
+            raise ValueError(str(error)) from error
+        return self
 
     def weight_at(self, progress: float) -> float:
         """The weight of the set objective when a share ``progress`` of the stage is done."""
@@ -73,14 +115,16 @@ class ShasamConfig(TwoStageConfig):
 class Shasam(TwoStage):
     """weight · mean over pairs (i, j) of I_f(A_ij; N_ij | P_ij) + companion · CE(t, linear(h)).
 
-    paper: the set objective alone, one pair a batch, stage 2 on natural batches. Here all pairs
-    share a batch (Eq. 3), the objective is mended (losses/sets.py), a linear companion on
-    the encoder speeds it off the plateau, and stage 2 sees the cells equally often; docs/paper.md
-    says why, docs/results.md what each of these is worth.
+    Three sets are mined over the whole ground set for every step. paper: the set objective alone,
+    one pair a batch, stage 2 on natural batches. Here all pairs share a batch (Eq. 3), the
+    objective is smooth (losses/sets.py), a linear companion on the encoder speeds it off
+    the plateau, and stage 2 sees the cells equally often; docs/paper.md says why.
     """
 
-    summary = "an FLCMI objective over sets of class and group, drawn or mined; ours, the default"
-    reference = "Majee & Iyer, WACV 2026; mended as docs/paper.md says"
+    summary = "the paper's system: sets mined by submodular functions, and FLCMI over them"
+    reference = "Majee & Iyer, WACV 2026; in a form that learns, see docs/paper.md"
+    # narrower embeddings hold less of the group; its weight hardly changes anything
+    dial = Dial("projection_dim", (128, 32, 8))
     Config = ShasamConfig
     config: ShasamConfig
 
@@ -132,13 +176,16 @@ class Shasam(TwoStage):
                 temperature=c.temperature,
                 represented=c.represented,
                 positive_form=c.positive_form,
+                conditional_gain=c.conditional_gain,
             )
             values.append(terms.mean())
             level = level_term(
                 *map(len, sets),
                 smooth=c.smooth,
+                temperature=c.temperature,
                 represented=c.represented,
                 positive_form=c.positive_form,
+                conditional_gain=c.conditional_gain,
             )
             wrong.append((terms.detach() > level).float().mean())
         value = torch.stack(values).mean()
@@ -149,13 +196,42 @@ class Shasam(TwoStage):
         return Losses(weight * value, {c.objective: value.detach()}, active, wrong_side)
 
 
-class LogDetConfig(ShasamConfig):
-    """LogDetCMI with the companion that breaks its symmetry."""
+class RandomSetsConfig(ShasamConfig):
+    """The same objective on sets that are drawn at random."""
 
-    objective: Literal["flcmi", "logdetcmi"] = "logdetcmi"
-    attraction: float = 1.0
+    mining: MiningConfig = Field(
+        MiningConfig(
+            anchors="random",
+            positives="random",
+            negatives="random",
+            roles="shared",  # random sets are larger and no less random
+            epoch="images",
+        ),
+        description="How anchors, positives and negatives are drawn; a rule turns mining on.",
+    )
+
+
+@register("shasam-random", kind="method")
+class ShasamRandom(Shasam):
+    """LEARN without MINE: every triplet of a pair is all images of the batch that fit it."""
+
+    summary = "SHaSaM's objective on sets that are drawn at random, not mined"
+    Config = RandomSetsConfig
+
+
+class LogDetConfig(ShasamConfig):
+    """LogDetCMI with the term that breaks its symmetry."""
+
+    objective: Literal["flcmi", "logdetcmi"] = Field(
+        "logdetcmi", description="I_f(A; N | P) of facility location, or of the log-determinant."
+    )
+    attraction: float = Field(
+        1.0, description="μ of a term −μ·I(A; P) beside LogDetCMI, which is symmetric without it."
+    )
     # the loss is a mean over views and small: times 10 as in SCoRe
-    weight: float = Field(10.0, ge=0, json_schema_extra={"weight": None})
+    weight: float = Field(
+        10.0, ge=0, json_schema_extra={"weight": None}, description="Weight of the set objective."
+    )
 
 
 @register("shasam-ld", kind="method")
@@ -167,35 +243,42 @@ class ShasamLogDet(Shasam):
 
 
 class LiteralConfig(ShasamConfig):
-    """Table 1 and Alg. 1 as printed, but for three settings that docs/methods.md declares.
+    """Table 1 and Alg. 1 as printed; docs/paper.md lists what the paper leaves open.
 
-    Pools of 8 candidates per pick instead of the whole ground set, a ground set that does not
-    shrink, and the batch norm of the projection head.
+    One pair of class and group a batch, k = 16, three sets mined by lazy greedy over the whole of
+    V with the present weights, |V|/b steps of 96 views, V without the one before, no companion, and
+    a second stage on natural batches.
     """
 
-    smooth: Literal["lse", "none"] = "none"
-    represented: Literal["anchors", "target", "batch"] = "batch"
-    companion: float = Field(0.0, ge=0, json_schema_extra={"weight": None})
-    weight_from: float = Field(0.0, ge=0, le=1)
-    weight_ramp: float = Field(0.0, ge=0, le=1)
-    mining: ShasamMining = ShasamMining(
-        anchors="logdet",
-        positives="flcg",
-        negatives="fl1mi",
-        start=0.0,
-        ramp=0.0,
-        pool=8.0,
-        trim=0.0,
-        refresh="live",
-        pairs="one",
+    smooth: Smooth = Field("none", description="Form of FLCMI: none is Table 1 as printed.")
+    represented: Represented = Field(
+        "batch", description="Rows whose terms count: the whole batch, as printed."
     )
-    stage2_sampling: Literal["natural", "balanced"] = "natural"
+    companion: float = Field(
+        0.0,
+        ge=0,
+        json_schema_extra={"weight": None},
+        description="Weight of cross-entropy of a linear head on the encoder; the paper has none.",
+    )
+    weight_from: float = Field(
+        0.0, ge=0, le=1, description="Share of the stage that the set objective waits: none."
+    )
+    weight_ramp: float = Field(
+        0.0, ge=0, le=1, description="Share of the stage over which its weight then grows: none."
+    )
+    mining: MiningConfig = Field(
+        MiningConfig(k=16, pairs="one", refresh="live", ground_shrinks=True),
+        description="How anchors, positives and negatives are chosen: Alg. 1.",
+    )
+    stage2_sampling: Literal["natural", "balanced"] = Field(
+        "natural", description="How often the method's own classifier sees each cell."
+    )
 
 
 @register("shasam-literal", kind="method")
 class ShasamLiteral(Shasam):
     """The printed formulas: hard maxima and hinge over the whole batch, one mined pair a batch."""
 
-    summary = "SHaSaM as printed in the paper; collapses, kept for every table"
+    summary = "SHaSaM with everything as printed in the paper"
     reference = "Majee & Iyer, WACV 2026"
     Config = LiteralConfig

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from shasam.errors import SpecError
 from shasam.losses import conditional_group_mmd, dann_ramp, mean_alignment, reverse_gradient
-from shasam.methods.base import Stage
+from shasam.methods.base import Dial, Stage
 from shasam.methods.baselines import CE, CEConfig
 from shasam.models import Classifier, Encoder
 from shasam.registry import register
@@ -60,6 +60,7 @@ class TADeT(QueryMethod):
 
     summary = "adversary and alignment of group means on the class token's last query (ViT)"
     reference = "Sudhakar et al., 2023 (TADeT, arXiv 2302.04358)"
+    dial = Dial("strength", (0.3, 1.0, 3.0))
 
     class Config(QueryConfig):
         strength: float = Field(1.0, ge=0, json_schema_extra={"weight": "ce"})
@@ -88,6 +89,7 @@ class TADeTMMD(QueryMethod):
 
     summary = "MMD between the groups' queries within each class instead of an adversary (ViT)"
     reference = "Sudhakar et al., 2023; MMD variant as in Tian et al., ECCV 2024"
+    dial = Dial("strength", (0.3, 1.0, 3.0))
 
     class Config(QueryConfig):
         strength: float = Field(1.0, ge=0, json_schema_extra={"weight": "ce"})

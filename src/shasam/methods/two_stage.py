@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
-from pydantic import model_serializer, model_validator
+from pydantic import Field, field_validator, model_serializer, model_validator
 from torch import Tensor, nn
 
 from shasam.losses.sets import unit_length
@@ -30,19 +30,41 @@ from shasam.types import Batch, Head, Losses
 class TwoStageConfig(MethodConfig):
     """Batches, heads and the second stage, alike for all methods of this shape."""
 
-    # rows of a batch of stage 1: as they come, or the sets that SHaSaM mines
-    sampling: Literal["natural", "mined"] = "natural"
-    mining: MiningConfig = MiningConfig()
+    sampling: Literal["natural", "mined"] = Field(
+        "natural", description="Batches of stage 1: as they come, or the sets that SHaSaM mines."
+    )
+    mining: MiningConfig = Field(
+        MiningConfig(), description="How the sets of mined batches are chosen."
+    )
+    projection_dim: int = Field(128, description="Numbers of an embedding, on which stage 1 acts.")
+    projection_hidden: int | None = Field(
+        None, description="Units of the projection's layer; null: as wide as the encoder's output."
+    )
+    projection_batch_norm: bool = Field(
+        True, description="Whether the projection normalises over the batch."
+    )
+    classifier_hidden: int | None = Field(
+        256, description="Units of the classifier's layer; null: a linear classifier."
+    )
+    primary_features: Literal["encoder", "projection"] = Field(
+        "encoder",
+        description="Features that the method's own predictions come from; both are evaluated.",
+    )
+    stage2_sampling: Literal["natural", "balanced"] = Field(
+        "natural",
+        description="How often the method's own classifier sees each cell; the other way is "
+        "evaluated beside it.",
+    )
+    stage2_augment: bool = Field(
+        False, description="false: features are computed once, and stage 2 takes seconds."
+    )
 
-    projection_dim: int = 128
-    projection_hidden: int | None = None  # null: as wide as the encoder's output
-    projection_batch_norm: bool = True
-    classifier_hidden: int | None = 256  # null: a linear classifier
-    # which features the method's own predictions come from; both are always evaluated
-    primary_features: Literal["encoder", "projection"] = "encoder"
-    # how often the method's own classifier sees each cell; the other way is evaluated beside it
-    stage2_sampling: Literal["natural", "balanced"] = "natural"
-    stage2_augment: bool = False  # False: features are computed once, stage 2 takes seconds
+    @field_validator("mining", mode="before")
+    @classmethod
+    def _over_its_own(cls, given: Any) -> Any:
+        """A key of mining that is not given stays as the method has it."""
+        own: MiningConfig = cls.model_fields["mining"].default
+        return own.over(given) if isinstance(given, Mapping) else given
 
     @model_validator(mode="after")
     def _mining_is_used(self) -> TwoStageConfig:

@@ -8,6 +8,7 @@ need("torch", __name__)
 
 from shasam.mining.miners import (
     EmbeddingBank,
+    Ground,
     MinedSets,
     Miner,
     MiningConfig,
@@ -20,6 +21,7 @@ from shasam.mining.miners import (
 
 __all__ = [
     "EmbeddingBank",
+    "Ground",
     "MinedSets",
     "Miner",
     "MiningConfig",

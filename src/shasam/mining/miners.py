@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import torch
@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_serial
 from torch import Tensor
 
 from shasam.errors import InputError
+from shasam.mining.herding import herd
 from shasam.registry import did_you_mean, lookup, names, register
 from shasam.submodular import (
     FL1MI,
@@ -118,22 +119,34 @@ SmallPool = Literal["redraw", "repeat", "shrink"]
 
 
 @dataclass(frozen=True)
+class Ground:
+    """The ground set V: embeddings of its rows as they are compared, and their labels."""
+
+    z_VD: Tensor  # (V, D), of unit length
+    t_V: Tensor  # (V,) target class
+    s_V: Tensor  # (V,) sensitive group
+
+
+@dataclass(frozen=True)
 class MinedSets:
-    """Positions picked from each pool, with the marginal gains of the picks."""
+    """Rows of the ground set that were picked for each role, and why others were not."""
 
     anchors: Tensor
     positives: Tensor
     negatives: Tensor
-    gains: dict[str, Tensor]
+    gains: dict[str, Tensor]  # role -> marginal gain of each pick, where there are gains
+    skipped: dict[str, int] = field(default_factory=dict)  # reason -> candidates left out
 
 
 class Miner:
-    """Picks k anchors, k positives and k negatives out of pools of unit-length embeddings."""
+    """Picks k anchors, k positives and k negatives of a pair (i, j) out of a ground set."""
 
-    def pick(
-        self, z_A: Tensor, z_P: Tensor, z_N: Tensor, k: int, generator: torch.Generator
-    ) -> MinedSets:
-        """Positions within the three pools, exactly k distinct ones of each."""
+    def pick(self, ground: Ground, pools: Pools, k: int, generator: torch.Generator) -> MinedSets:
+        """k distinct rows of each pool; all rows of a pool that holds fewer.
+
+        ``pools`` has the rows of V that may be picked for each role. Everything in V may be looked
+        at. The order of the rows must not matter, so a tie needs a rule of its own.
+        """
         raise NotImplementedError
 
     def mine(
@@ -149,11 +162,31 @@ class Miner:
         small_pool: SmallPool = "redraw",
         step: int = 0,
     ) -> Triplet:
-        """A checked triplet over the rows of z (N, D); the pair (i, j) is drawn if not given.
+        """A checked triplet over the rows of z (N, D), which are V; the pair is drawn if not given.
 
         Where a pool holds fewer than k rows: ``redraw`` another pair, ``repeat`` rows of it, or
         ``shrink`` that set to what there is.
         """
+        made, _ = self.explained(
+            z_ND, t_N, s_N, k, generator,
+            pair=pair, pair_sampling=pair_sampling, small_pool=small_pool, step=step,
+        )  # fmt: skip
+        return made
+
+    def explained(
+        self,
+        z_ND: Tensor,
+        t_N: Tensor,
+        s_N: Tensor,
+        k: int,
+        generator: torch.Generator | None = None,
+        *,
+        pair: tuple[int, int] | None = None,
+        pair_sampling: PairSampling = "uniform",
+        small_pool: SmallPool = "redraw",
+        step: int = 0,
+    ) -> tuple[Triplet, MinedSets]:
+        """As ``mine``, with the gains of the picks and what was left out and why."""
         if len(z_ND) != len(t_N) or len(t_N) != len(s_N):
             raise InputError(
                 "embeddings, targets and groups must have one row each per image; got "
@@ -161,7 +194,7 @@ class Miner:
             )
         if k < 1:
             raise InputError(f"k must be at least 1; got {k}")
-        check_finite(z_ND, "embeddings")  # here, where rows are those of the caller, not of a pool
+        check_finite(z_ND, "embeddings")  # here, where rows are those of the caller
         generator = generator or torch.Generator().manual_seed(0)
         need = k if small_pool == "redraw" else 1
         if pair is None:
@@ -173,38 +206,24 @@ class Miner:
                 f"{len(pools.positives)} positives and {len(pools.negatives)} negatives, but "
                 f"{need} of each are needed; lower k, or use small_pool='repeat' or 'shrink'"
             )
-        return Triplet(*self._sets(z_ND, pools, k, small_pool, generator), *pair, t_N, s_N)
+        mined = self.pick(Ground(self.comparable(z_ND), t_N, s_N), pools, k, generator)
+        rows = [mined.anchors, mined.positives, mined.negatives]
+        if small_pool == "repeat":
+            rows = [repeated(part, k) for part in rows]
+        return Triplet(rows[0], rows[1], rows[2], *pair, t_N, s_N), mined
 
     def comparable(self, z_ND: Tensor) -> Tensor:
         """Embeddings as they are compared: by direction."""
         return torch.nn.functional.normalize(z_ND.float(), dim=1)
 
-    def _sets(
-        self,
-        z_ND: Tensor,
-        pools: Pools,
-        k: int,
-        small_pool: SmallPool,
-        generator: torch.Generator,
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        rows = (pools.anchors, pools.positives, pools.negatives)
-        common = min(k, pools.smallest)
-        z = self.comparable(z_ND)
-        mined = self.pick(z[rows[0]], z[rows[1]], z[rows[2]], common, generator)
-        picked = [
-            r[p]
-            for r, p in zip(rows, (mined.anchors, mined.positives, mined.negatives), strict=True)
-        ]
-        if common < k:
-            # A pool with enough rows is not cut down to the smallest one.
-            for number, row in enumerate(rows):
-                if small_pool == "repeat":
-                    picked[number] = picked[number].repeat(-(-k // common))[:k]
-                elif len(row) > common:
-                    rest = row[~torch.isin(row, picked[number])]
-                    extra = torch.randperm(len(rest), generator=generator)[: k - common]
-                    picked[number] = torch.cat([picked[number], rest[extra.to(rest.device)]])
-        return picked[0], picked[1], picked[2]
+
+def repeated(rows: Tensor, count: int) -> Tensor:
+    """So many of the rows: each once before any comes again.
+
+    >>> repeated(torch.tensor([7, 8]), 5).tolist()
+    [7, 8, 7, 8, 7]
+    """
+    return rows.repeat(-(-count // max(len(rows), 1)))[:count]
 
 
 # -------------------------------------------------------------------------------------------------
@@ -216,132 +235,11 @@ class Miner:
 class RandomMiner(Miner):
     """No hardness at all."""
 
-    def pick(
-        self, z_A: Tensor, z_P: Tensor, z_N: Tensor, k: int, generator: torch.Generator
-    ) -> MinedSets:
-        def draw(z: Tensor) -> Tensor:
-            return torch.randperm(len(z), generator=generator)[:k].to(z.device)
+    def pick(self, ground: Ground, pools: Pools, k: int, generator: torch.Generator) -> MinedSets:
+        def draw(rows: Tensor) -> Tensor:
+            return rows[torch.randperm(len(rows), generator=generator)[:k].to(rows.device)]
 
-        return MinedSets(draw(z_A), draw(z_P), draw(z_N), {})
-
-
-# -------------------------------------------------------------------------------------------------
-# SHaSaM-MINE: diverse anchors, hard positives and hard negatives by submodular maximisation.
-#
-# A = argmax f(A) over T_i∩S_j (LogDet), P = argmax H_f(P | A) over T_i∩¬S_j (conditional gain),
-# N = argmax I_f(N ; A) over ¬T_i∩S_j (mutual information); paper, Alg. 1, lines 19-21.
-# -------------------------------------------------------------------------------------------------
-
-AnchorRule = Literal["logdet", "fl", "random"]
-PositiveRule = Literal["flcg", "logdetcg", "random"]
-NegativeRule = Literal["flqmi", "fl1mi", "logdetmi", "semihard", "random"]
-SEMIHARD = (0.5, 0.9)  # quantiles of a pool by nearness to the anchors, between which are drawn
-
-
-@register("shasam", kind="miner")
-@dataclass(frozen=True)
-class ShasamMiner(Miner):
-    """The default mines with facility location (``fl``); ``ShasamMiner.ld()`` with LogDet.
-
-    paper: hard negatives maximise the FL mutual information; here FLQMI, because FL1MI is flat
-    after one or two picks and then says nothing (``negatives="fl1mi"`` is the literal one).
-    ``negatives="semihard"`` draws among the half that is nearer to the anchors, without its nearest
-    tenth of the pool, where wrong labels and look-alikes are.
-    """
-
-    anchors: AnchorRule = "logdet"
-    positives: PositiveRule = "flcg"
-    negatives: NegativeRule = "flqmi"
-    ridge: float = 1.0  # of LogDet; 1 makes it monotone
-    nu: float = 1.0  # hardness of the positives
-    eta: float = 1.0
-    trim: float = 0.0  # share of each pool left out first: what is farthest from its own centre
-    similarity: Literal["cosine", "rbf"] = "cosine"
-    gamma: float | None = None  # of rbf
-
-    @classmethod
-    def ld(cls, **settings: float) -> ShasamMiner:
-        """LogDet anchors, LogDetCG positives, LogDetMI negatives."""
-        return cls(positives="logdetcg", negatives="logdetmi", **settings)  # type: ignore[arg-type]
-
-    def pick(
-        self, z_A: Tensor, z_P: Tensor, z_N: Tensor, k: int, generator: torch.Generator
-    ) -> MinedSets:
-        gains: dict[str, Tensor] = {}
-        # The order of a pool decides ties: typical anchors, far positives, near negatives first.
-        # Index order would mean the order of files on a disk.
-        order_A = self._typical_first(z_A, k)
-        anchors = self._select("anchors", self.anchors, z_A[order_A], None, k, generator, gains)
-        anchors = order_A[anchors]
-        z_sel = z_A[anchors]
-        order_P = self._by_nearness(z_P, z_sel, k, nearest_first=False)
-        positives = self._select(
-            "positives", self.positives, z_P[order_P], z_sel, k, generator, gains
-        )
-        order_N = self._by_nearness(z_N, z_sel, k, nearest_first=True)
-        if self.negatives == "semihard":
-            order_N = _band(order_N, k)
-        rule = "random" if self.negatives == "semihard" else self.negatives
-        negatives = self._select("negatives", rule, z_N[order_N], z_sel, k, generator, gains)
-        return MinedSets(anchors, order_P[positives], order_N[negatives], gains)
-
-    def _function(self, rule: str, z: Tensor, given: Tensor | None) -> SetFunction:
-        flat: Similarity = "rbf" if self.similarity == "rbf" else "shifted_cosine"
-        gram: Similarity = "rbf" if self.similarity == "rbf" else "cosine"
-        if rule == "logdet":
-            return LogDet.from_features(z, self.ridge, similarity=gram, gamma=self.gamma)
-        if rule == "fl":
-            return FacilityLocation.from_features(z, similarity=flat, gamma=self.gamma)
-        if rule == "flcg":
-            return FLCG.from_features(z, given, self.nu, similarity=flat, gamma=self.gamma)
-        if rule == "flqmi":
-            return FLQMI.from_features(z, given, self.eta, similarity=flat, gamma=self.gamma)
-        if rule == "fl1mi":
-            return FL1MI.from_features(z, given, self.eta, similarity=flat, gamma=self.gamma)
-        measure = LogDetCG if rule == "logdetcg" else LogDetMI
-        scale = self.nu if rule == "logdetcg" else self.eta
-        return measure.from_features(z, given, self.ridge, scale, similarity=gram, gamma=self.gamma)
-
-    def _select(
-        self,
-        name: str,
-        rule: str,
-        z: Tensor,
-        given: Tensor | None,
-        k: int,
-        generator: torch.Generator,
-        gains: dict[str, Tensor],
-    ) -> Tensor:
-        if rule == "random":
-            return torch.randperm(len(z), generator=generator)[:k].to(z.device)
-        selection = maximize(self._function(rule, z, given), k)
-        gains[name] = selection.gains
-        return selection.indices
-
-    def _kept(self, n: int, k: int) -> int:
-        return max(k, n - int(self.trim * n))
-
-    def _typical_first(self, z: Tensor, k: int) -> Tensor:
-        """The pool by similarity to its own centre, without its farthest ``trim``."""
-        near = (z @ z.mean(dim=0)).argsort(descending=True, stable=True)
-        return near[: self._kept(len(z), k)]
-
-    def _by_nearness(self, z: Tensor, z_sel: Tensor, k: int, *, nearest_first: bool) -> Tensor:
-        kind: Similarity = "rbf" if self.similarity == "rbf" else "cosine"
-        nearest = similarity_matrix(z, z_sel, kind, self.gamma).amax(dim=1)
-        kept = self._typical_first(z, k)
-        order = nearest[kept].argsort(descending=nearest_first, stable=True)
-        return kept[order]
-
-
-def _band(order: Tensor, k: int) -> Tensor:
-    """Of rows from near to far those between the quantiles, at least k, from the near end."""
-    low, high = (round((1 - q) * len(order)) for q in reversed(SEMIHARD))
-    low = max(0, min(low, len(order) - k))
-    return order[low : max(high, low + k)]
-
-
-register("shasam-ld", kind="miner")(ShasamMiner.ld)
+        return MinedSets(draw(pools.anchors), draw(pools.positives), draw(pools.negatives), {})
 
 
 # -------------------------------------------------------------------------------------------------
@@ -421,34 +319,155 @@ class EmbeddingBank:
 
 
 # -------------------------------------------------------------------------------------------------
-# The options of mining: functions, hardness, schedule, and age of the embeddings.
+# The options of mining: functions, what is left out, schedule, and age of the embeddings.
+#
+# Every option has its one default here, and the defaults are Algorithm 1 of the paper: three sets
+# mined over the whole ground set at every step. A method that wants something else names it.
 # -------------------------------------------------------------------------------------------------
+
+AnchorRule = Literal["logdet", "fl", "herding", "random"]
+PositiveRule = Literal["flcg", "logdetcg", "fl", "herding", "random"]
+NegativeRule = Literal["fl1mi", "flqmi", "logdetmi", "semihard", "fl", "herding", "random"]
+
+# what decides nothing where nothing is mined: it names no other run there
+_OF_MINED_SETS = (
+    "represented", "greedy", "epsilon", "similarity", "gamma", "ridge", "nu", "eta", "trim",
+    "margin", "scores", "ranks", "vote", "start", "ramp", "pool", "refresh",
+)  # fmt: skip
 
 
 class MiningConfig(BaseModel):
     """What is mined, how hard, from when, and from which embeddings."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
-    miner: str = "shasam"  # any registered one; the seven keys below are those of "shasam" alone
-    anchors: AnchorRule = "random"
-    positives: PositiveRule = "random"
-    negatives: NegativeRule = "flqmi"
-    ridge: float = 1.0
-    nu: float = 1.0
-    eta: float = 1.0
-    trim: float = Field(0.15, ge=0, lt=1)  # least typical of a pool: outliers, wrong labels
-    start: float = Field(0.4, ge=0, le=1)  # share of the stage with random sets
-    ramp: float = Field(0.2, ge=0, le=1)  # share of the stage over which pools grow to full size
-    pool: float = Field(6.0, ge=1)  # candidates per pick at full hardness
-    # images of each set (the paper's budget): the batch follows; null: as many as the batch holds
-    k: int | None = Field(None, ge=1, le=100_000)
-    refresh: Refresh = "free"
-    pairs: Literal["all", "one"] = "all"  # Eq. 3: every (i, j) in a batch; Alg. 1: one
-    pair_sampling: PairSampling = "uniform"
-    small_pool: Literal["redraw", "repeat", "shrink"] = "repeat"
-    ground: float = Field(0.2, gt=0, le=1)  # share of the training set that is V in an epoch
-    ground_shrinks: bool = False  # paper, literally: sample(0.2) \ V_prev
+    miner: str = Field(
+        "shasam",
+        description="The miner: any registered one; the keys down to `vote` belong to `shasam`.",
+    )
+    anchors: AnchorRule = Field(
+        "logdet",
+        description="Anchors: logdet (diverse, as in the paper), fl or herding (representative of "
+        "the cell), or random.",
+    )
+    positives: PositiveRule = Field(
+        "flcg",
+        description="Positives: flcg (the paper's conditional gain), logdetcg, fl or herding "
+        "(representative of the cell), or random.",
+    )
+    negatives: NegativeRule = Field(
+        "fl1mi",
+        description="Negatives: fl1mi (the paper's mutual information), flqmi, logdetmi, semihard "
+        "(drawn among the near ones), fl or herding (representative), or random.",
+    )
+    represented: Literal["ground", "candidates"] = Field(
+        "ground",
+        description="The rows that facility location sums over: the ground set V, as in the "
+        "paper, or the candidates of the set alone.",
+    )
+    greedy: Literal["lazy", "stochastic"] = Field(
+        "lazy",
+        description="lazy: exact greedy; stochastic: each pick is the best of a random part "
+        "(Mirzasoleiman et al. 2015), so that sets differ while features stand still.",
+    )
+    epsilon: float = Field(
+        0.1,
+        gt=0,
+        lt=1,
+        description="Of stochastic greedy: each pick looks at n/k · log(1/ε) of the candidates.",
+    )
+    similarity: Literal["cosine", "rbf"] = Field(
+        "cosine", description="How two embeddings are compared."
+    )
+    gamma: float | None = Field(
+        None,
+        gt=0,
+        description="Of rbf and of herding; null: 1/D, and for herding 1/mean distance².",
+    )
+    ridge: float = Field(1.0, ge=0, description="λ of LogDet; 1 makes it monotone.")
+    nu: float = Field(1.0, ge=0, description="ν: how much positives have to differ from anchors.")
+    eta: float = Field(1.0, ge=0, description="η: how much nearness to the anchors counts.")
+    trim: float = Field(
+        0.0,
+        ge=0,
+        lt=1,
+        description="Share of each set of candidates that is left out first: the least typical, "
+        "where outliers and wrong labels are.",
+    )
+    margin: float | None = Field(
+        None,
+        gt=0,
+        le=1,
+        description="A negative is left out where it is more than this times as similar to an "
+        "anchor as that anchor's nearest positive (0.95 is usual); null: never.",
+    )
+    scores: tuple[float, float] = Field(
+        (-1.0, 1.0),
+        description="Negatives whose similarity to the nearest anchor is outside of this range "
+        "are left out.",
+    )
+    ranks: tuple[float, float] = Field(
+        (0.0, 1.0),
+        description="Negatives between these shares of the candidates from near (0) to far (1) "
+        "are kept; 0.05, 1 leaves the nearest twentieth out.",
+    )
+    vote: int = Field(
+        0,
+        ge=0,
+        description="False negatives: a candidate is left out where most of this many nearest rows "
+        "of the ground set have the anchors' class; 0: not asked.",
+    )
+    start: float = Field(
+        0.0, ge=0, le=1, description="Share of the stage with random sets, before mining begins."
+    )
+    ramp: float = Field(
+        0.0, ge=0, le=1, description="Share of the stage over which the candidates then grow."
+    )
+    pool: float | None = Field(
+        None,
+        ge=1,
+        description="Candidates per pick at full hardness; null: the whole cell, as in the paper.",
+    )
+    k: int | None = Field(
+        None,
+        ge=1,
+        le=100_000,
+        description="Images of each set (the paper's budget): the batch follows; null: as many as "
+        "the batch holds.",
+    )
+    refresh: Refresh = Field(
+        "epoch",
+        description="Age of the embeddings: live (this step), a number of steps, epoch (made anew "
+        "with the ground set), or free (whatever training has left).",
+    )
+    pairs: Literal["all", "one"] = Field(
+        "all",
+        description="Pairs of class and group in a batch: all of them (Eq. 3) or one (Alg. 1).",
+    )
+    roles: Literal["apart", "shared"] = Field(
+        "apart",
+        description="With all pairs: every pair has the images that were chosen for it, or shares "
+        "all images of the batch that fit it.",
+    )
+    pair_sampling: PairSampling = Field("uniform", description="How one pair is drawn.")
+    small_pool: Literal["redraw", "repeat", "shrink"] = Field(
+        "repeat",
+        description="Where a cell holds too few images: draw another pair, repeat them, or take "
+        "fewer.",
+    )
+    ground: float = Field(
+        0.2, gt=0, le=1, description="Share of the training set that is V in an epoch."
+    )
+    ground_shrinks: bool = Field(
+        False,
+        description="true: V is the sample without the one before, so that it and its epoch "
+        "shrink, as printed; false: V is disjoint from the one before and keeps its size.",
+    )
+    epoch: Literal["views", "images"] = Field(
+        "views",
+        description="What b counts in the |V|/b steps of an epoch: views (the paper's 96), or "
+        "images, which shows every image of V once.",
+    )
 
     @field_validator("miner")
     @classmethod
@@ -457,25 +476,240 @@ class MiningConfig(BaseModel):
             raise ValueError(f"there is no miner {name!r}{did_you_mean(name, names('miner'))}")
         return name
 
+    @field_validator("scores", "ranks")
+    @classmethod
+    def _ordered(cls, between: tuple[float, float]) -> tuple[float, float]:
+        if between[0] >= between[1]:
+            raise ValueError(f"the first number must be below the second; got {list(between)}")
+        return between
+
     @model_serializer(mode="wrap")
     def _dump(self, dump: Any) -> dict[str, Any]:
-        """Without keys that were added later and are not used: older runs keep their names."""
+        """Without what is not used: runs that compute the same have the same name."""
         body: dict[str, Any] = dump(self)
         if self.k is None:
             body.pop("k", None)
         if self.miner == "shasam":
-            body.pop("miner")
+            body.pop("miner", None)
+        if self.pairs == "one":  # a pair that is alone has its roles to itself
+            body.pop("roles", None)
+        if not self.mines:
+            for key in _OF_MINED_SETS:
+                body.pop(key, None)
         return body
 
+    def over(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Given keys laid over those that this one was made with."""
+        own = {key: getattr(self, key) for key in self.model_fields_set}
+        return {**own, **given}
+
+    @property
+    def mines(self) -> bool:
+        """Whether any set is chosen at all, or all are drawn at random."""
+        return any(map(self.picks, ("anchors", "positives", "negatives")))
+
+    @property
+    def needs_ground(self) -> bool:
+        """Whether the embeddings of the whole ground set are asked for."""
+        return self.miner != "shasam" or self.represented == "ground" or self.vote > 0
+
     def make_miner(self) -> Miner:
-        if self.miner != "shasam":
-            made: Miner = lookup("miner", self.miner)()
-            return made
-        rules = (self.anchors, self.positives, self.negatives)
-        if rules == ("random",) * 3:
-            return RandomMiner()
-        return ShasamMiner(*rules, ridge=self.ridge, nu=self.nu, eta=self.eta, trim=self.trim)
+        kind = lookup("miner", self.miner)
+        if not self.mines:
+            kind = lookup("miner", "random")
+        made: Miner = kind(self) if self.miner == "shasam" and self.mines else kind()
+        return made
 
     def picks(self, role: str) -> bool:
         """Whether the miner chooses among candidates for a role, or takes what is drawn."""
-        return self.miner != "shasam" or getattr(self, role) != "random"
+        if self.miner != "shasam":
+            return self.miner != "random"
+        return bool(getattr(self, role) != "random")
+
+
+# -------------------------------------------------------------------------------------------------
+# SHaSaM-MINE: diverse anchors, hard positives and hard negatives by submodular maximisation.
+#
+# A = argmax f(A) over T_i∩S_j (LogDet), P = argmax H_f(P | A) over T_i∩¬S_j (conditional gain), N
+# = argmax I_f(N ; A) over ¬T_i∩S_j (mutual information); paper, Alg. 1, lines 19-21, with facility
+# location summed over the ground set V.
+# -------------------------------------------------------------------------------------------------
+
+SEMIHARD = (0.1, 0.5)  # shares of a pool from near to far, between which are drawn
+_TILE = 2048  # candidates that are compared with the ground set together
+
+
+@register("shasam", kind="miner")
+class ShasamMiner(Miner):
+    """The paper's miner; ``ShasamMiner.ld()`` has LogDet in place of facility location.
+
+    The settings are keys of ``MiningConfig``, where their defaults are: ``ShasamMiner()``,
+    ``ShasamMiner(negatives="flqmi", margin=0.95)`` or ``ShasamMiner(config)``.
+    """
+
+    def __init__(self, config: MiningConfig | None = None, **settings: Any) -> None:
+        self.config = config if config is not None else MiningConfig(**settings)
+
+    @classmethod
+    def ld(cls, **settings: Any) -> ShasamMiner:
+        """LogDet anchors, LogDetCG positives, LogDetMI negatives."""
+        return cls(**{"positives": "logdetcg", "negatives": "logdetmi", **settings})
+
+    def pick(self, ground: Ground, pools: Pools, k: int, generator: torch.Generator) -> MinedSets:
+        c, z_VD = self.config, ground.z_VD
+        gains: dict[str, Tensor] = {}
+        skipped: dict[str, int] = {}
+        # The order of candidates decides ties: typical anchors, far positives, near negatives
+        # first. The order of the rows would mean the order of files on a disk.
+        rows_A = self._typical(z_VD, pools.anchors, k, skipped)
+        anchors = self._select("anchors", c.anchors, ground, rows_A, None, k, generator, gains)
+        z_sel = z_VD[anchors]
+        rows_P = self._typical(z_VD, pools.positives, k, skipped)
+        rows_P = rows_P[self._nearest(z_VD[rows_P], z_sel).argsort(stable=True)]
+        positives = self._select(
+            "positives", c.positives, ground, rows_P, z_sel, k, generator, gains
+        )
+        rows_N = self._typical(z_VD, pools.negatives, k, skipped)
+        rows_N = self._allowed(ground, pools, rows_N, z_sel, z_VD[positives], k, skipped)
+        negatives = self._select(
+            "negatives", c.negatives, ground, rows_N, z_sel, k, generator, gains
+        )
+        return MinedSets(anchors, positives, negatives, gains, skipped)
+
+    # -- what may be picked ----------------------------------------------------------------------
+
+    def _typical(self, z_VD: Tensor, rows: Tensor, k: int, skipped: dict[str, int]) -> Tensor:
+        """Rows by similarity to their own centre, without the farthest ``trim`` of them."""
+        z = z_VD[rows]
+        order = (z @ z.mean(dim=0)).argsort(descending=True, stable=True)
+        kept = max(min(k, len(rows)), len(rows) - int(self.config.trim * len(rows)))
+        _count(skipped, "trim", len(rows) - kept)
+        return rows[order[:kept]]
+
+    def _allowed(
+        self,
+        ground: Ground,
+        pools: Pools,
+        rows: Tensor,
+        z_A: Tensor,
+        z_P: Tensor,
+        k: int,
+        skipped: dict[str, int],
+    ) -> Tensor:
+        """Negatives from near to far without those that a range, margin or vote leaves out.
+
+        Where fewer than k would be left, the easiest of those that were left out come back.
+        """
+        c, similarity = self.config, self._kind("cosine")
+        z = ground.z_VD[rows]
+        near = self._nearest(z, z_A)
+        order = near.argsort(descending=True, stable=True)
+        rows, near, z = rows[order], near[order], z[order]
+        out = torch.zeros(len(rows), dtype=torch.bool, device=rows.device)
+
+        def leave_out(reason: str, which: Tensor) -> None:
+            _count(skipped, reason, int((which & ~out).sum()))
+            out.logical_or_(which)
+
+        if c.scores != (-1.0, 1.0):
+            leave_out("scores", (near < c.scores[0]) | (near > c.scores[1]))
+        band = SEMIHARD if c.negatives == "semihard" else c.ranks
+        if band != (0.0, 1.0):
+            low, high = (round(share * len(rows)) for share in band)
+            place = torch.arange(len(rows), device=rows.device)
+            leave_out("ranks", (place < low) | (place >= high))
+        if c.margin is not None:
+            of_positives = similarity_matrix(z_A, z_P, similarity, c.gamma).amax(dim=1)
+            # also right where the similarity is negative: the limit is always below it
+            limit_A = of_positives - (1 - c.margin) * of_positives.abs()
+            cross = similarity_matrix(z, z_A, similarity, c.gamma)
+            leave_out("margin", (cross > limit_A).any(dim=1))
+        if c.vote:
+            leave_out("vote", self._outvoted(ground, pools.target, z))
+        kept = (~out).nonzero().flatten()
+        missing = min(k, len(rows)) - len(kept)
+        if missing > 0:
+            back = out.nonzero().flatten().flip(0)[:missing]
+            _count(skipped, "put back", len(back))
+            kept = torch.cat([kept, back]).sort().values
+        return rows[kept]
+
+    def _outvoted(self, ground: Ground, target: int, z: Tensor) -> Tensor:
+        """Of candidates z: do most of the nearest rows of V have the anchors' class?"""
+        asked = min(self.config.vote, len(ground.z_VD) - 1)
+        found = []
+        for part in z.split(_TILE):
+            near = similarity_matrix(part, ground.z_VD, self._kind("cosine"), self.config.gamma)
+            nearest = near.topk(asked + 1, dim=1).indices[:, 1:]  # the first is the row itself
+            found.append((ground.t_V[nearest] == target).sum(dim=1) * 2 > asked)
+        return torch.cat(found)
+
+    def _nearest(self, z: Tensor, z_sel: Tensor) -> Tensor:
+        """The similarity of each row to the nearest of a set."""
+        return similarity_matrix(z, z_sel, self._kind("cosine"), self.config.gamma).amax(dim=1)
+
+    # -- what is picked --------------------------------------------------------------------------
+
+    def _kind(self, plain: Similarity) -> Similarity:
+        return "rbf" if self.config.similarity == "rbf" else plain
+
+    def _select(
+        self,
+        role: str,
+        rule: str,
+        ground: Ground,
+        rows: Tensor,
+        given: Tensor | None,
+        k: int,
+        generator: torch.Generator,
+        gains: dict[str, Tensor],
+    ) -> Tensor:
+        k = min(k, len(rows))
+        if rule in ("random", "semihard"):
+            return rows[torch.randperm(len(rows), generator=generator)[:k].to(rows.device)]
+        stochastic = self.config.greedy == "stochastic" and k < len(rows)
+        epsilon = self.config.epsilon
+        if rule == "herding":
+            picks, gains[role] = herd(
+                ground.z_VD[rows], k, self.config.gamma,
+                epsilon=epsilon if stochastic else None, generator=generator,
+            )  # fmt: skip
+            return rows[picks]
+        selection = maximize(
+            self._function(rule, ground, rows, given),
+            k,
+            optimizer="stochastic" if stochastic else "auto",
+            generator=generator,
+            epsilon=epsilon,
+        )
+        gains[role] = selection.gains
+        return rows[selection.indices]
+
+    def _function(
+        self, rule: str, ground: Ground, rows: Tensor, given: Tensor | None
+    ) -> SetFunction:
+        c, z = self.config, ground.z_VD[rows]
+        flat: dict[str, Any] = {"similarity": self._kind("shifted_cosine"), "gamma": c.gamma}
+        gram: dict[str, Any] = {"similarity": self._kind("cosine"), "gamma": c.gamma}
+        over = {"represented": ground.z_VD if c.represented == "ground" else None}
+        if rule == "logdet":
+            return LogDet.from_features(z, c.ridge, **gram)
+        if rule == "fl":  # representative of the cell, whatever the others represent
+            return FacilityLocation.from_features(z, **flat)
+        if rule == "flcg":
+            return FLCG.from_features(z, given, c.nu, **flat, **over)
+        if rule == "flqmi":
+            return FLQMI.from_features(z, given, c.eta, **flat)
+        if rule == "fl1mi":
+            return FL1MI.from_features(z, given, c.eta, **flat, **over)
+        if rule == "logdetcg":
+            return LogDetCG.from_features(z, given, c.ridge, c.nu, **gram)
+        return LogDetMI.from_features(z, given, c.ridge, c.eta, **gram)
+
+
+def _count(skipped: dict[str, int], reason: str, many: int) -> None:
+    if many:
+        skipped[reason] = skipped.get(reason, 0) + many
+
+
+register("shasam-ld", kind="miner")(ShasamMiner.ld)

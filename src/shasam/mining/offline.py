@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 import torch
+from rich.table import Table
 from torch import Tensor
 
 from shasam.data import DataSpec
@@ -14,15 +16,25 @@ from shasam.data.sources.clusters import SCENES, Clusters
 from shasam.data.vector_files import open_features
 from shasam.errors import InputError, SpecError
 from shasam.files import write_named
-from shasam.mining.miners import Miner, RandomMiner, ShasamMiner, feasible_pairs
-from shasam.output import Cell, csv_text, say
-from shasam.registry import did_you_mean, lookup
+from shasam.mining.miners import Miner, RandomMiner, ShasamMiner, feasible_pairs, pools_of
+from shasam.output import Cell, Screen, csv_text, say
+from shasam.registry import did_you_mean
 from shasam.tables import open_table
 from shasam.types import Triplet
 
 # -------------------------------------------------------------------------------------------------
 # Mining for people with their own pipeline: embeddings and labels from files, picks to a CSV.
 # -------------------------------------------------------------------------------------------------
+
+# why candidates are left out, as a reader is told
+_REASONS = {
+    "trim": "least typical of their cell (trim)",
+    "scores": "similarity outside of the range (scores)",
+    "ranks": "rank outside of the range (ranks)",
+    "margin": "too similar beside the positives (margin)",
+    "vote": "neighbours have the anchors' class (vote)",
+    "put back": "put back: fewer than k were left",
+}
 
 
 def read_embeddings(path: Path) -> Tensor:
@@ -54,12 +66,12 @@ def mine_table(
     k: int,
     triplets: int,
     miner: str,
+    chosen: Miner,
     seed: int,
     out: Path,
     profile: bool,
 ) -> None:
     """Mine triplets and write (triplet, set, row, target, sensitive), one line per pick."""
-    chosen: Miner = lookup("miner", miner)()
     z_ND = read_embeddings(embeddings)
     text = read_labels(labels, [target, sensitive])
     if len(text[target]) != len(z_ND):
@@ -71,22 +83,36 @@ def mine_table(
     s_N = torch.from_numpy(np.unique(text[sensitive], return_inverse=True)[1].astype(np.int64))
     pairs = feasible_pairs(t_N, s_N, k)
     generator = torch.Generator().manual_seed(seed)
-    seconds = 0.0
+    seconds, skipped, candidates = 0.0, dict[str, int](), 0
     picks: list[list[Cell]] = [["triplet", "set", "row", target, sensitive]]
     count = triplets or len(pairs)
     for number in range(count):
         start = time.perf_counter()
-        triplet = chosen.mine(
+        triplet, mined = chosen.explained(
             z_ND, t_N, s_N, k, generator, pair=pairs[number % len(pairs)], step=number
         )
         seconds += time.perf_counter() - start
+        pools = pools_of(t_N, s_N, triplet.target, triplet.sensitive)
+        candidates += sum(map(len, (pools.anchors, pools.positives, pools.negatives)))
+        for reason, many in mined.skipped.items():
+            skipped[reason] = skipped.get(reason, 0) + many
         for name in ("anchors", "positives", "negatives"):
             for row in getattr(triplet, name).tolist():
                 picks.append([number, name, row, text[target][row], text[sensitive][row]])
     write_named(out, csv_text(picks))
     say(f"{count} triplets of {k} + {k} + {k} from {len(z_ND):,} rows, miner {miner}: {out}")
+    if skipped:
+        _say_skipped(skipped, candidates)
     if profile:
         say(f"{1000 * seconds / count:.1f} ms per triplet")
+
+
+def _say_skipped(skipped: Mapping[str, int], candidates: int) -> None:
+    """A table of what was left out of the candidates and why."""
+    table = Table("left out", "candidates", "share")
+    for reason, many in skipped.items():
+        table.add_row(_REASONS.get(reason, reason), f"{many:,}", f"{many / candidates:.1%}")
+    Screen().print(table)
 
 
 # -------------------------------------------------------------------------------------------------
@@ -117,9 +143,7 @@ def mine_scene(name: str, k: int, seed: int) -> tuple[Tensor, Tensor, dict[str, 
     miners: dict[str, Miner] = {
         "random": RandomMiner(),
         "MINE (FL)": _Plane(similarity="rbf", gamma=0.5),
-        "MINE (LD)": _Plane(
-            similarity="rbf", gamma=0.5, positives="logdetcg", negatives="logdetmi"
-        ),
+        "MINE (LD)": _Plane.ld(similarity="rbf", gamma=0.5),
     }
     mined = {
         label: miner.mine(z_N2, t_N, s_N, k, torch.Generator().manual_seed(seed), pair=(0, 0))

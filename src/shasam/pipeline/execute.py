@@ -41,7 +41,7 @@ from shasam.registry import lookup
 from shasam.report.cards import write_model_card
 from shasam.runs.directory import RunDirectory, RunLog, stream_log
 from shasam.runs.machine import machine
-from shasam.spec import RunSpec, resolve
+from shasam.spec import DEFAULT_METHOD, RunSpec, resolve
 from shasam.training.checkpoint import to_bytes
 from shasam.training.inference import TrainingData
 from shasam.training.monitor import TrainingProgress
@@ -432,7 +432,7 @@ def _now() -> str:
 
 
 def train(
-    method: str = "shasam",
+    method: str = DEFAULT_METHOD,
     *,
     data: str | Mapping[str, Any] = "faces",
     options: Mapping[str, Any] | None = None,

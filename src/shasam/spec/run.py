@@ -52,12 +52,16 @@ def usable_flags() -> set[str]:
     return set()
 
 
+# what is trained where no method is named: the one that validation recommends over all settings
+DEFAULT_METHOD = "shasam-random"
+
+
 class RunSpec(BaseModel):
     """Everything that decides what a run gives."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    method: str = Field("shasam", description="What to train; `shasam methods` lists them.")
+    method: str = Field(DEFAULT_METHOD, description="What to train; `shasam methods` lists them.")
     options: dict[str, Any] = Field(
         default_factory=dict, description="Options of the method; all of them once resolved."
     )
@@ -124,7 +128,7 @@ def resolve(
         spec = RunSpec.model_validate(body)
     except ValidationError as error:
         errors += sentences(error, RunSpec)
-    method, model = body.get("method", "shasam"), body.get("model", {})
+    method, model = body.get("method", DEFAULT_METHOD), body.get("model", {})
     options = _options("method", method, body.get("options", {}), "method", "options", errors)
     encoder_options: dict[str, Any] = {}
     if isinstance(model, Mapping):
@@ -161,8 +165,10 @@ def stored_spec(body: Mapping[str, Any]) -> RunSpec:
 
     Releases before 0.2 wrote the options of every encoder side by side under ``model``; those of
     other encoders than the chosen one are left out. They fed all weights pixels with mean and
-    deviation 0.5, and left out rows without a label.
+    deviation 0.5, and left out rows without a label. Before mining was done over the whole ground
+    set, ``shasam`` was what ``shasam-random`` is now.
     """
+    body = _with_earlier_mining(body)
     data = body.get("data")
     if isinstance(data, Mapping) and "missing" not in data:
         body = {**body, "data": {**data, "missing": "drop"}}
@@ -177,6 +183,18 @@ def stored_spec(body: Mapping[str, Any]) -> RunSpec:
     if isinstance(model, Mapping) and "normalisation" not in model and model.get("init"):
         body = {**body, "model": {**model, "normalisation": "half"}}
     return resolve(body, stored=True)
+
+
+def _with_earlier_mining(body: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Write out how sets were mined before there was a choice, under the name of today."""
+    options = body.get("options")
+    mining = options.get("mining") if isinstance(options, Mapping) else None
+    if not isinstance(options, Mapping) or not isinstance(mining, Mapping) or "epoch" in mining:
+        return body
+    earlier = {"k": None, "represented": "candidates", "greedy": "lazy"}
+    mining = {**earlier, **mining, "roles": "shared", "epoch": "images"}
+    method = "shasam-random" if body.get("method") == "shasam" else body.get("method")
+    return {**body, "method": method, "options": {**options, "mining": mining}}
 
 
 def sentences(error: ValidationError, model: type[BaseModel], prefix: str = "") -> list[str]:

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from shasam.errors import ContractError, DataError, SpecError
 from shasam.methods.base import Method, MethodConfig, Stage
-from shasam.mining import MinedSets, Miner, RandomMiner
+from shasam.mining import Ground, MinedSets, Miner, Pools, RandomMiner
 from shasam.mining.miners import Refresh
 from shasam.models import MLP, Encoder, ResNet18, ViT
 from shasam.sampling import BatchPlan, Draw, MinedPlan, TrainingRows
@@ -117,7 +117,7 @@ class Lab:
             return found.get("projection", found["encoder"])
 
         for step in range(count):
-            drawn = plan.draw(step // plan.steps_per_epoch, step, embed)
+            drawn = plan.draw(plan.epoch_of(step), step, embed)
             yield self.batch(method, stage, drawn.rows_B, step, triplets=drawn.triplets)
 
     def batch(
@@ -390,8 +390,8 @@ def overfits(lab: Lab, early_steps: int, rounds: int = 8, steps: int = 40) -> No
 STEPS, WIDTH = 10, 24
 SETS = ("anchors", "positives", "negatives")
 
-# raises ContractError where the picks are not those of the formula: (method, z_A, z_P, z_N, picks)
-PickOracle = Callable[[Method, Tensor, Tensor, Tensor, MinedSets], None]
+# raises ContractError where the picks are not those of the formula
+PickOracle = Callable[[Method, Ground, Pools, int, MinedSets], None]
 
 
 def check_mined(lab: Lab, oracle: PickOracle | None) -> str | None:
@@ -436,13 +436,11 @@ class _Spy(Miner):
 
     def __init__(self, miner: Miner) -> None:
         self.miner = miner
-        self.calls: list[tuple[Tensor, Tensor, Tensor, MinedSets]] = []
+        self.calls: list[tuple[Ground, Pools, int, MinedSets]] = []
 
-    def pick(
-        self, z_A: Tensor, z_P: Tensor, z_N: Tensor, k: int, generator: torch.Generator
-    ) -> MinedSets:
-        mined = self.miner.pick(z_A, z_P, z_N, k, generator)
-        self.calls.append((z_A, z_P, z_N, mined))
+    def pick(self, ground: Ground, pools: Pools, k: int, generator: torch.Generator) -> MinedSets:
+        mined = self.miner.pick(ground, pools, k, generator)
+        self.calls.append((ground, pools, k, mined))
         return mined
 
 
@@ -459,13 +457,13 @@ def _walk(lab: Lab, stage: Stage, oracle: PickOracle | None) -> None:
     calls = 0
     for step in range(STEPS):
         encoder.enter(step)
-        drawn = plan.draw(step // plan.steps_per_epoch, step, encoder)
+        drawn = plan.draw(plan.epoch_of(step), step, encoder)
         _labels(lab, drawn)
         while isinstance(plan, MinedPlan) and spy is not None and spy.calls:
-            z_A, z_P, z_N, mined = spy.calls.pop()
-            _picked(lab, refresh, encoder, drawn, (z_A, z_P, z_N), mined)
+            ground, pools, k, mined = spy.calls.pop()
+            _picked(lab, refresh, encoder, drawn, ground, pools, mined)
             if oracle is not None:
-                oracle(method, z_A, z_P, z_N, mined)
+                oracle(method, ground, pools, k, mined)
             calls += 1
         if refresh == "live":  # nothing that a training step has left may be used
             plan.observe(drawn.rows_B, F.normalize(encoder.base_ND[drawn.rows_B], dim=1))
@@ -497,27 +495,27 @@ def _picked(
     refresh: Refresh,
     encoder: ScriptedEncoder,
     drawn: Draw,
-    pools: tuple[Tensor, Tensor, Tensor],
+    ground: Ground,
+    pools: Pools,
     mined: MinedSets,
 ) -> None:
     """What the miner was given is young enough and has the right labels; its picks are used."""
-    found = []
-    for name, z in zip(SETS, pools, strict=True):
-        if z.requires_grad:
-            raise ContractError(f"the embeddings of the {name} that it mines have a gradient")
-        cosine, rows = (F.normalize(z, dim=1) @ encoder.last_ND.T).max(dim=1)
-        limit = 0 if refresh == "live" else refresh if isinstance(refresh, int) else STEPS
-        if float(cosine.min()) < 1 - 1e-4 or int(encoder.made_N[rows].min()) < encoder.step - limit:
-            raise ContractError(f"it mines {name} from embeddings older than refresh={refresh!r}")
-        found.append(rows)
-    t, s = int(lab.t_N[found[0][0]]), int(lab.s_N[found[0][0]])
-    for name, rows, same in zip(
-        SETS, found, ((True, True), (True, False), (False, True)), strict=True
-    ):
-        fits = ((lab.t_N[rows] == t) == same[0]) & ((lab.s_N[rows] == s) == same[1])
-        if not bool(fits.all()):
+    if ground.z_VD.requires_grad:
+        raise ContractError("the embeddings that it mines have a gradient")
+    cosine, rows_V = (F.normalize(ground.z_VD, dim=1) @ encoder.last_ND.T).max(dim=1)
+    limit = 0 if refresh == "live" else refresh if isinstance(refresh, int) else STEPS
+    if float(cosine.min()) < 1 - 1e-4 or int(encoder.made_N[rows_V].min()) < encoder.step - limit:
+        raise ContractError(f"it mines from embeddings older than refresh={refresh!r}")
+    if not torch.equal(lab.t_N[rows_V], ground.t_V) or not torch.equal(lab.s_N[rows_V], ground.s_V):
+        raise ContractError("the ground set that it mines from has other labels than its rows")
+    t, s = pools.target, pools.sensitive
+    for name, same_t, same_s in zip(SETS, (True, True, False), (True, False, True), strict=True):
+        rows = rows_V[getattr(pools, name)]
+        if not bool((((lab.t_N[rows] == t) == same_t) & ((lab.s_N[rows] == s) == same_s)).all()):
             raise ContractError(f"candidates for {name} of target {t}, group {s} have other labels")
-        chosen = rows[getattr(mined, name)]
+        chosen = rows_V[getattr(mined, name)]
+        if not bool(torch.isin(chosen, rows).all()):
+            raise ContractError(f"{name} are picked that are no candidates")
         if not bool(torch.isin(chosen, drawn.rows_B).all()):
             raise ContractError(f"{name} that were picked are not in the batch")
 
@@ -784,12 +782,29 @@ def _description(lab: Lab) -> None:
             raise ContractError(f"`{word}` must be one line of text")
     if not issubclass(cls.Config, MethodConfig):
         raise ContractError("Config must be a MethodConfig")
+    _check_dial(cls)
     again = cls.Config.model_validate_json(lab.config.model_dump_json())
     if again != lab.config:
         raise ContractError("its configuration changes when it is written to JSON and read back")
     for name, value in vars(lab.build()).items():
         if isinstance(value, torch.optim.Optimizer):
             raise ContractError(f"it holds an optimiser ({name}); the trainer does the steps")
+
+
+def _check_dial(cls: type[Method]) -> None:
+    """The strength is an option of the method, and its values are allowed and differ."""
+    if cls.dial is None:
+        return
+    option, values = cls.dial.option, cls.dial.values
+    if option not in cls.Config.model_fields:
+        raise ContractError(f"its dial {option!r} is no option of it")
+    if len(set(values)) != len(values) or len(values) < 2:
+        raise ContractError("its dial needs at least two different values, from mild to strong")
+    for value in values:
+        try:
+            cls.Config.model_validate({option: value})
+        except ValueError as error:
+            raise ContractError(f"its dial {option!r} cannot be {value}") from error
 
 
 def _partition(lab: Lab) -> None:

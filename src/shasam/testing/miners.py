@@ -15,7 +15,8 @@ from shasam.mining.miners import Miner
 def check_miner(miner: Miner, *, k: int = 6, seed: int = 0) -> None:
     """Raise ContractError where a miner breaks a law, naming the law.
 
-    Exactly k distinct picks of every pool; labels as T_i∩S_j, T_i∩¬S_j, ¬T_i∩S_j demand, for many
+    Exactly k distinct rows of every pool, or all of a pool that has fewer; labels as T_i∩S_j,
+    T_i∩¬S_j, ¬T_i∩S_j demand, for many
     classes and groups; the same answer for the same seed; the same images whatever the order of
     the rows (random miners excepted); duplicated, zero and single-pool rows.
     """

@@ -319,7 +319,7 @@ def begin(
     spec = train.stage(stage.name)
     method.begin_stage(stage, data)
     plan = method.batch_plan(stage, data)
-    total = spec.steps if spec.steps is not None else (spec.epochs or 1) * plan.steps_per_epoch
+    total = spec.steps if spec.steps is not None else plan.steps_of(spec.epochs or 1)
     plan.total_steps = total
     set_modes(method, stage)
     overrides = method.optimizer_overrides()
@@ -360,6 +360,6 @@ def views_on_images(method: Method, train: TrainSpec, images: int) -> int:
         spec = train.stage(stage.name)
         size = batch_size_of(stage, spec, train.stage_key(stage.name), images, world=1)
         plan = method.batch_plan(stage, TrainingRows(t_N, s_N, rows, size, 0, stage.views))
-        steps = spec.steps or (spec.epochs or 1) * plan.steps_per_epoch
+        steps = spec.steps or plan.steps_of(spec.epochs or 1)
         total += steps * (plan.batch_size or size) * stage.views
     return total

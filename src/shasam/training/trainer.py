@@ -389,7 +389,6 @@ class Trainer:
         self.progress.say(run.description(self.views.unit, self.fabric.world_size))
         self.progress.start(stage.name, self.state.step, run.total)
         self.plateau.begin(run)
-        per_epoch = run.plan.steps_per_epoch
         clock = time.perf_counter()
         trained, began_step = 0.0, self.state.step  # seconds of steps alone, for the rate
         while self.state.step < run.total:
@@ -407,11 +406,13 @@ class Trainer:
             rate = (done - began_step) * run.batch_size * stage.views / max(1e-9, trained)
             mined = self.state.mine_fraction if stage.sampling == "mined" else None
             self.progress.step(done, loss, rate, mined)
-            if done % per_epoch == 0 or done == run.total:
-                self._end_epoch(run, (done - 1) // per_epoch, rate, last)
+            epoch = run.plan.epoch_of(done - 1)
+            ended = done == run.total or run.plan.epoch_of(done) != epoch
+            if ended:
+                self._end_epoch(run, epoch, rate, last)
             elif done % LOG_STEPS == 0 and self.first:  # an epoch may be hours
                 self.log.write("step", stage=stage.name, step=done, loss=loss)
-            if done % per_epoch == 0 or done == run.total:
+            if ended:
                 self.state.seconds += time.perf_counter() - clock
                 clock = time.perf_counter()
             if anybody(stop.asked, self.fabric):
@@ -427,7 +428,7 @@ class Trainer:
         step, stage = self.state.step, run.stage
         seed_torch(text_key(self.seed, stage.name, step), self.fabric.device)
         started = time.perf_counter()
-        drawn = run.plan.draw(step // run.plan.steps_per_epoch, step, self.batches.embed)
+        drawn = run.plan.draw(run.plan.epoch_of(step), step, self.batches.embed)
         if stage.sampling == "mined":
             self.state.mine_seconds += time.perf_counter() - started
         for note in run.plan.notes(step, self.batches.embed) if self.runtime.notes else ():
