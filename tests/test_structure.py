@@ -18,6 +18,7 @@ SHARED = {
     "errors",
     "extras",
     "registry",
+    "rule_text",
     "cluster",
     "files",
     "documents",
@@ -38,7 +39,7 @@ MAY_IMPORT = {
     "sampling": {"mining"},
     "methods": {"sampling", "spec", "losses", "mining", "models", "data", "metrics"},
     "runs": {"spec", "metrics"},
-    "report": {"metrics", "runs", "spec"},
+    "report": {"metrics", "runs", "spec", "data"},
     "training": {"sampling", "spec", "methods", "models", "data", "metrics", "runs"},
     "pipeline": {
         "programs",

@@ -159,6 +159,7 @@ class Predictions:
     name: str = ""  # the model, or the file it came from
     outcome: str = ""  # what the classes are values of, where that has a telling name
     threshold: float | None = None  # of the positive class's score, where it decided
+    span: tuple[float, float] | None = None  # of scores that are no probabilities, scaled to 0..1
     context: Context = field(default_factory=Context)
 
     def __len__(self) -> int:

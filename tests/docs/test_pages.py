@@ -56,6 +56,11 @@ ONLY_PARSED = {
 }
 # what a page leaves to its reader to define, before each of its Python blocks
 LEFT_OPEN = {
+    "docs/audit.md": (
+        "import pandas as pd\nimport shasam\npeople = pd.read_csv('predictions.csv')\n"
+        "if 'guess' in people:\n"
+        "    found = shasam.audit(people, label='y', prediction='guess', sensitive=['sex'])\n"
+    ),
     "docs/metrics.md": (
         "import numpy as np\nrng = np.random.default_rng(0)\n"
         "label, group = rng.integers(0, 2, (2, 400))\n"

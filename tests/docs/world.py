@@ -25,6 +25,11 @@ def make_world(folder: Path) -> Path:
     _table(folder / "labels.csv", ["t", "s"], labels.tolist())
     _predictions(folder / "predictions.csv", rng)
     _scored(folder / "people_scored.csv", rng)
+    _applicants(folder / "applicants.csv", rng)
+    (folder / "scenarios.yaml").write_text(
+        "- {attribute: sex, metric: eo_mean, at_most: 0.5, review: 2027-01-15}\n"
+        "- {attribute: sex, group: f, metric: selection, at_least: 0.1}\n"
+    )
     _warehouse(folder, rng)
     return folder
 
@@ -67,6 +72,15 @@ def _scored(path: Path, rng: np.random.Generator) -> None:
         rows.append([y, y ^ wrong, *who, age, str(day), *numbers])
     header = ["label", "prediction", "sex", "race", "age", "day", "w", "income", "estimate"]
     _table(path, header, rows)
+
+
+def _applicants(path: Path, rng: np.random.Generator) -> None:
+    """Selections by sex and race, some of them unknown."""
+    rows = []
+    for _ in range(800):
+        race = ("Asian", "Black", "White", "")[rng.integers(4)]
+        rows.append([("no", "yes")[rng.integers(2)], ("Female", "Male")[rng.integers(2)], race])
+    _table(path, ["selected", "sex", "race"], rows)
 
 
 def _warehouse(folder: Path, rng: np.random.Generator) -> None:

@@ -37,7 +37,7 @@ def test_a_metric_of_another_package_is_evaluated_compared_limited_and_printed(
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: guest\nVersion: 1.0\n")
     (about / "entry_points.txt").write_text("[shasam.metrics]\nfirst_gap = guest:first_gap\n")
     (tmp_path / "guest.py").write_text(GUEST)
-    rows = ["label,prediction,group"] + ["a,a,x", "a,b,y", "a,a,y", "b,b,x", "b,b,y"] * 20
+    rows = ["label,prediction,group"] + ["a,a,x", "a,b,y", "a,a,y", "b,b,x", "b,b,y"] * 40
     (tmp_path / "p.csv").write_text("\n".join(rows))
     code = (
         "from shasam.metrics import compare, evaluate\n"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from bench.coverage import METRICS, Tally, designs, numbers, simulate
+from bench.coverage import METRICS, MODELS, Tally, jobs_of, named_designs, numbers, simulate
 
 from shasam.metrics import Counts, evaluate_counts
 from shasam.metrics.evaluation import ALARMS, HELD, approximate, nearest, simulated
@@ -26,9 +26,9 @@ def measured(held: float, alarms: float = 0.05) -> list[dict]:
     other = {"groups": 20, "skewed": True, "classes": 4}
     far = {"models": 100, "held": {"eo_mean": 0.5}, "called": {"eo_mean": 0.5}}
     return [
-        kind | design | {"fair": fair}
+        kind | design | {"model": model}
         for kind, design in ((entry, alike), (far, other))
-        for fair in (True, False)
+        for model in ("fair", "spread")
     ]
 
 
@@ -65,11 +65,12 @@ def test_a_metric_that_was_not_simulated_is_approximate_where_it_rests_on_few_ro
 
 
 def test_every_design_was_measured_and_the_file_is_that_of_the_simulation() -> None:
-    found = {(e["groups"], e["skewed"], e["classes"], e["sampled"], e["fair"]) for e in simulated()}
+    found = {
+        (e["groups"], e["skewed"], e["classes"], e["sampled"], len(e["rows"]), e["model"])
+        for e in simulated()
+    }
     expected = {
-        (d.groups, d.skewed, d.classes, d.sampled, fair)
-        for d in designs()
-        for fair in (True, False)
+        (d.groups, d.skewed, d.classes, d.sampled, len(d.rows), model) for d, model in jobs_of()
     }
     assert found == expected
     assert all(set(e["held"]) == set(METRICS) and e["models"] >= 100 for e in simulated())
@@ -100,17 +101,24 @@ def test_parity_of_cells_of_fixed_size_is_not_excused_by_the_mix_of_classes() ->
 @pytest.mark.slow
 def test_fair_models_are_called_unequal_as_rarely_as_stated_and_intervals_hold() -> None:
     """A smaller number of models than in docs/metrics.md, all designs together."""
-    tallies: dict[bool, Tally] = {}
-    for design in designs():
-        for fair in (True, False):
-            tally = simulate((design, fair), 25, 200, (7, 0))
-            if fair in tallies:
-                tallies[fair].add(tally)
-            else:
-                tallies[fair] = tally
-    fair, unfair = (e for e in numbers([tallies[True], tallies[False]]))
-    for name, share in fair["called"].items():
+    tallies: dict[str, Tally] = {}
+    for design, model in jobs_of():
+        tally = simulate((design, model), 25, 200, (7, 0))
+        if model in tallies:
+            tallies[model].add(tally)
+        else:
+            tallies[model] = tally
+    found = {e["model"]: e for e in numbers(list(tallies.values()))}
+    for name, share in found["fair"]["called"].items():
         assert share <= ALARMS + 0.025, name  # three standard errors of 300 models
-    for name in METRICS:
-        held = (fair["held"][name] + unfair["held"][name]) / 2
-        assert HELD[0] - 0.02 <= held <= HELD[1] + 0.02, name
+    for model in MODELS:
+        for name in METRICS:
+            assert found[model]["held"][name] >= HELD[0] - 0.03, (model, name)
+
+
+def test_the_gap_that_one_group_carries_is_not_overstated() -> None:
+    """Six groups of 1,000 rows, one off by 15 points: the old intervals held it in 85 of 100."""
+    design = named_designs()[1]
+    tally = simulate((design, "few"), 100, 200, (3, 0))
+    assert tally.held["eo_mean"] >= 88 and tally.held["eo_max"] >= 88  # 93 less 2 standard errors
+    assert tally.called["eo_mean"] >= 95

@@ -153,7 +153,7 @@ def test_an_undefined_metric_cannot_pass_a_limit(tmp_path: Path) -> None:
         ({"sex": np.array(["f"] * 600)}, {}, "one group only"),
         ({"y": np.array(["no"] * 600)}, {}, "all labels of p.csv are 'no'"),
         ({"score": np.array([0.1, np.nan] * 300)}, {"score": ["score"]}, "the first in row 2"),
-        ({"score": np.array([0.1, 7.0] * 300)}, {"score": ["score"]}, "softmax or a sigmoid"),
+        ({"score": np.array([0.1, 7.0] * 300)}, {"score": ["score"]}, "holds no probabilities"),
         ({"sex": np.arange(600) / 7}, {}, "holds fractions"),
         ({"sex": np.arange(600)}, {}, "has 600 distinct values"),
         ({"sex": np.array(["f", ""] * 300)}, {}, "have no value in the column 'sex'"),
@@ -341,7 +341,8 @@ def test_every_metric_name_is_whole_at_eighty_columns(
 ) -> None:  # fmt: skip
     monkeypatch.setenv("COLUMNS", "80")
     path, out = save(rows, tmp_path / "p.csv"), tmp_path / "o.json"
-    audit([path], label="y", prediction="guess", score=["score"], sensitive=["sex"], json=out)
+    audit([path], label="y", prediction="guess", score=["score"], sensitive=["sex"], json=out,
+          all_metrics=True)  # fmt: skip
     said = capsys.readouterr().out
     for name in json.loads(out.read_text(encoding="utf-8"))["audits"][0]["metrics"]:
         assert re.search(rf"^ *{re.escape(name)} [↑↓] ", said, re.MULTILINE), name

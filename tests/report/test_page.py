@@ -157,7 +157,7 @@ def test_a_deep_or_broken_json_is_a_sentence_not_a_crash(tmp_path: Path) -> None
 def test_the_model_card_lists_every_cell(one_run: Path, tmp_path: Path) -> None:
     text = write_model_card(one_run, tmp_path / "MODEL_CARD.md").read_text(encoding="utf-8")
     assert text.count("| female |") == 2 and text.count("| male |") == 2
-    assert "Not for decisions about people" in text
+    assert "**Not for**: Decisions about people." in text
 
 
 def test_pages_of_one_specification_are_the_same_bytes_whenever_and_however_it_was_run(

@@ -30,7 +30,7 @@ def test_a_verdict_says_what_the_data_could_hide_and_who_is_too_few_to_compare(
     said = " ".join(found["verdict"])
     high = 100 * found["metrics"]["eo_mean"]["high"]
     assert f"no gap is shown, but it could be up to {high:.1f} points" in said
-    assert "One group has fewer than 30 rows (few): shown, but not compared." in said
+    assert "One group has fewer than 30 rows of a class (few): shown in grey" in said
     assert found["not_compared"] == ["few"] and found["groups"] == ["a", "b", "few"]
     assert found["claim"]["real"] is False
 

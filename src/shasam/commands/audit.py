@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def audit(
-    files: list[Path],
+    files: Annotated[list[Path] | None, Parameter(negative=())] = None,
     /,
     *,
     label: str | None = None,
@@ -36,12 +36,26 @@ def audit(
     slices: Annotated[list[str] | None, Parameter(negative=())] = None,
     min_slice: int = 50,
     regression: Annotated[bool, Parameter(negative=())] = False,
+    all_metrics: Annotated[bool, Parameter(negative=())] = False,
     json: Path | None = None,
     html: Path | None = None,
     figures: Path | None = None,
     fail_over: Annotated[list[str] | None, Parameter(negative=())] = None,
     junit: Path | None = None,
     summary: Path | None = None,
+    scenarios: Path | None = None,
+    scenarios_out: Path | None = None,
+    standard: Literal["ll144"] | None = None,
+    about: Annotated[list[str] | None, Parameter(negative=())] = None,
+    csv: Path | None = None,
+    markdown: Path | None = None,
+    verify: Path | None = None,
+    plan: Annotated[bool, Parameter(negative=())] = False,
+    groups: str | None = None,
+    gap: float = 0.05,
+    rate: float = 0.8,
+    base_rate: float = 0.5,
+    power: float = 0.8,
     strata: Literal["none", "group", "cell"] = "none",
     min_group: int = 30,
     draws: int = 2000,
@@ -63,8 +77,10 @@ def audit(
         Column of the predicted class (default: prediction, predicted or y_pred).
     score
         Column with the probability of the positive class; repeat it for one column per class.
+        With a threshold, any score that ranks, such as risk deciles.
     sensitive
-        Column with a sensitive attribute; repeat it for several and their intersection.
+        Column with a sensitive attribute, or a rule such as "age<25" or "age:[0,20,40]"; repeat it
+        for several and their intersection.
     threshold
         Score from which the positive class is predicted.
     positive
@@ -91,6 +107,8 @@ def audit(
         Fewest rows of a slice.
     regression
         Label and prediction are numbers: error and bias of each group.
+    all_metrics
+        Print every metric instead of the usual ten.
     json
         Write all numbers to this file.
     html
@@ -104,10 +122,39 @@ def audit(
         Write the limits as JUnit XML, a test case each.
     summary
         Add a Markdown summary to this file, such as "$GITHUB_STEP_SUMMARY".
+    scenarios
+        YAML file of bias scenarios: group, metric, agreed threshold, mitigation, review date. Exit
+        with 1 if one is exceeded.
+    scenarios_out
+        Write the scenarios with what was measured to this Markdown file.
+    standard
+        The form of a regulator. ll144: impact ratios by sex, race/ethnicity and both, as New York
+        City's Local Law 144 asks for; it needs selections or scores, and no labels.
+    about
+        FIELD=TEXT of the form's header, or a YAML file of fields: auditor, audit_date, tool,
+        tool_version, distribution_date, data_source, data_period, data_kind, explanation.
+    csv
+        Write the form as a CSV table.
+    markdown
+        Write the form as Markdown.
+    verify
+        JSON file of an earlier form: compute it again from the table and compare.
+    plan
+        Say how many rows show a gap, before there are data; give --groups and --gap.
+    groups
+        Shares of the groups for --plan, such as 0.6,0.3,0.1.
+    gap
+        Gap for --plan.
+    rate
+        Accuracy around which the groups differ, for --plan.
+    base_rate
+        Share of the class in which they differ, for --plan.
+    power
+        Probability with which the gap is to be shown, for --plan.
     strata
         What resampling keeps fixed: the size of every cell, of every group, or neither.
     min_group
-        Groups with fewer rows are shown, but not compared with others.
+        Groups with fewer rows of a class are shown, but not compared with others in it.
     draws
         Number of bootstrap draws.
     seed
@@ -115,37 +162,38 @@ def audit(
     level
         Confidence level of the intervals.
     """
+    from shasam.commands.audit_forms import print_plan, verify_form, write_form
     from shasam.files import check_writable
-    from shasam.output import Screen, complain, say
+    from shasam.output import complain, say
     from shasam.report.audits import add_summary, limits_of, pairings, write_junit
     from shasam.report.predictions import Columns
+    from shasam.report.scenarios import judged, read_scenarios, write_scenarios
     from shasam.report.subject import AuditOptions
-    from shasam.report.terminal import print_pairing, print_subject
+    from shasam.report.terminal import print_audit
 
+    if plan:
+        return print_plan(groups, gap, rate, base_rate, level, power)
+    if not files:
+        raise SpecError("name a table of predictions, such as predictions.csv")
     limits = limits_of(fail_over or [])
     if junit is not None and not limits:
         raise SpecError("--junit reports limits; give one with --fail-over, such as eo_mean=0.05")
-    for file in (json, html, junit):
+    for file in (json, html, junit, csv, markdown, scenarios_out):
         check_writable(file)
     check_writable(figures, folder=True)
     columns = Columns(
-        label,
-        prediction,
-        tuple(score or ()),
-        tuple(sensitive or ()),
-        threshold,
-        positive,
-        tuple(classes or ()),
-        missing,
-        counts,
-        weight,
-        time,
-        tuple(slices or ()),
-        regression,
-    )
+        label, prediction, tuple(score or ()), tuple(sensitive or ()), threshold, positive,
+        tuple(classes or ()), missing, counts, weight, time, tuple(slices or ()), regression,
+    )  # fmt: skip
     drawn = AuditOptions(
         draws, seed, level, strata, min_group, tuple(reference or ()), period, min_slice
     )
+    if verify is not None:
+        return verify_form(verify, files)
+    if standard is not None:
+        return write_form(files, columns, about or [], level, (json, html, csv, markdown))
+    _check_form_flags(bool(about or csv or markdown), bool(scenarios_out and not scenarios))
+    agreed = [] if scenarios is None else read_scenarios(scenarios)
     if regression:
         if limits or figures is not None or summary is not None:
             raise SpecError("--regression writes --json and --html; leave out the other files")
@@ -153,23 +201,33 @@ def audit(
     subjects = _measured(files, columns, drawn)
     pairs = pairings(subjects, drawn)
     flat = [subject for of_file in subjects for subject in of_file]
-    screen = Screen()
-    for subject in flat:
-        print_subject(subject, screen)
-    for pair in pairs:
-        print_pairing(pair, screen)
+    found = judged(agreed, flat)
+    if scenarios_out is not None:
+        write_scenarios(scenarios_out, found)
+    # Files come before the text: a pipe such as "| head" may close before all of it is read.
     written = _OutputFiles(json, html, figures)
-    written.write(subjects, pairs, drawn, _command(files, columns, drawn))
+    lines = written.write(subjects, pairs, drawn, _command(files, columns, drawn))
     if junit is not None:
         write_junit(junit, flat, limits)
-        say(f"checks: {junit}")
+        lines.append(f"checks: {junit}")
     if summary is not None:
         add_summary(summary, flat, limits, pairs)
+    print_audit(flat, pairs, None if all_metrics else [limit.metric for limit in limits])
+    for told in (*lines, *(j.line for j in found)):
+        say(told)
     broken = [line for limit in limits for s in flat if (line := limit.broken(s))]
+    broken += [f"scenario: {j.line}" for j in found if j.broken]
     for line in broken:
         complain(line)
     if broken:
         raise SystemExit(1)
+
+
+def _check_form_flags(of_a_form: bool, without_scenarios: bool) -> None:
+    if of_a_form:
+        raise SpecError("--about, --csv and --markdown belong to a form; add --standard ll144")
+    if without_scenarios:
+        raise SpecError("--scenarios-out needs --scenarios, a YAML file of what was agreed")
 
 
 @dataclass(frozen=True)
@@ -186,23 +244,24 @@ class _OutputFiles:
         pairs: list[Pairing],
         drawn: AuditOptions,
         command: str,
-    ) -> None:
-        """Write them and say where."""
-        from shasam.output import say
+    ) -> list[str]:
+        """Write them; returns lines that say where they are."""
         from shasam.report.audits import write_json
 
+        lines = []
         if self.json is not None:
             write_json(self.json, subjects, pairs, drawn)
-            say(f"numbers: {self.json}")
+            lines.append(f"numbers: {self.json}")
         if self.html is not None:
             from shasam.report import write_audit
 
-            say(f"page: {write_audit(subjects, pairs, self.html, command)}")
+            lines.append(f"page: {write_audit(subjects, pairs, self.html, command)}")
         if self.figures is not None:
             from shasam.report import write_audit_figures
 
             write_audit_figures(subjects, pairs, self.figures)
-            say(f"figures: {self.figures}")
+            lines.append(f"figures: {self.figures}")
+        return lines
 
 
 def _regressions(

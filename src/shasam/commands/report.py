@@ -19,6 +19,7 @@ def report(
     baseline: str | None = None,
     thumbnails: bool = True,
     card: bool = True,
+    intended: Annotated[list[str] | None, Parameter(negative=())] = None,
 ) -> None:
     """Write the page of a run again, or compare several runs.
 
@@ -43,10 +44,15 @@ def report(
         Show pictures of mined images; --no-thumbnails leaves them out of the page.
     card
         Also write MODEL_CARD.md into the run.
+    intended
+        FIELD=TEXT of the card, or a YAML file of fields: use, users, out_of_scope, limits,
+        oversight, review, contact. Without it, intended.yaml of the run.
     """
     from shasam.files import check_writable, write_named
     from shasam.output import emit, say
     from shasam.report import rows_of, table, write_model_card, write_report
+    from shasam.report.bias_audit import fields_of
+    from shasam.report.cards import INTENDED
     from shasam.report.run_tables import DEFAULT
     from shasam.report.runs import found_runs
 
@@ -66,4 +72,5 @@ def report(
     write_report(paths, out, figures_dir=figures, baseline=baseline, thumbnails=thumbnails)
     say(f"page: {out}")
     if card and len(paths) == 1:
-        say(f"model card: {write_model_card(paths[0])}")
+        told = fields_of(intended or [], INTENDED)
+        say(f"model card: {write_model_card(paths[0], intended=told)}")

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
@@ -15,10 +14,9 @@ import pyarrow as pa
 from shasam.data.source import Label
 from shasam.errors import DataError
 from shasam.registry import did_you_mean
+from shasam.rule_text import BINS, parsed_comparison
 from shasam.tables import NO_VALUE
 
-_COMPARE = re.compile(r"^\s*(?P<column>.+?)\s*(?P<op><=|>=|==|!=|<|>)\s*(?P<value>.+?)\s*$")
-_BINS = re.compile(r"^\s*(?P<column>.+?)\s*:\s*\[(?P<edges>[^\]]*)\]\s*$")
 _MAX_CLASSES = 64
 NO_VALUE_REASON = ": no value"
 _OPPOSITE = {"<": ">=", ">": "<=", "<=": ">", ">=": "<", "==": "!=", "!=": "=="}
@@ -60,10 +58,10 @@ def _single(rule: str, table: pa.Table, labels: Mapping[str, Label], what: str) 
         return Labelling(made.codes, labels[rule].names or made.names, made.reasons)
     if rule in table.column_names:
         return _categories(rule, table)
-    if match := _BINS.match(rule):
+    if match := BINS.match(rule):
         return _bins(match["column"], match["edges"], table, labels, what)
-    if match := _COMPARE.match(rule):
-        return _compare(match["column"], match["op"], match["value"], table, labels, what)
+    if compared := parsed_comparison(rule):
+        return _compare(*compared, table, labels, what)
     known = [*labels, *(c for c in table.column_names if c not in ("id", "path"))]
     raise DataError(f"there is no attribute {rule!r} for the {what}{did_you_mean(rule, known)}")
 
@@ -134,7 +132,6 @@ def _compare(
     name: str, op: str, text: str, table: pa.Table, labels: Mapping[str, Label], what: str
 ) -> Labelling:
     column = _column(name, table, labels, what)
-    text = text.strip("'\"")
     null = column.is_null().to_numpy(zero_copy_only=False)
     is_text = pa.types.is_string(column.type) or pa.types.is_large_string(column.type)
     if is_text and op in ("==", "!="):

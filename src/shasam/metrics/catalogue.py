@@ -88,6 +88,18 @@ SHOWN = {
     "run": ("accuracy", "eo_mean", "worst_group_accuracy"),
     "headline": ("accuracy", "eo_mean", "worst_group_accuracy", "demographic_parity"),
     "paper": ("accuracy", "eo_mean", "eo_max", "worst_group_accuracy", "demographic_parity"),
+    "audit": (
+        "accuracy",
+        "balanced_accuracy",
+        "worst_group_accuracy",
+        "accuracy_gap",
+        "eo_mean",
+        "eo_max",
+        "equal_opportunity",
+        "fpr_gap",
+        "demographic_parity",
+        "selection_ratio",
+    ),
     "screen": (
         "accuracy",
         "balanced_accuracy",
@@ -102,6 +114,12 @@ SHOWN = {
 def shown(place: str) -> dict[str, Metric]:
     """The metrics of a place by name."""
     return {name: named(name) for name in SHOWN[place]}
+
+
+def built_in(name: str) -> bool:
+    """Whether a metric is one of shasam's own."""
+    found = find(name)
+    return found is not None and found.name in _OWN
 
 
 def register(metric: Metric) -> Metric:
@@ -264,7 +282,8 @@ _BUILT_IN = (
     Metric(
         "auc_gap", "AUC gap", "points", "low",
         "largest difference in AUC between groups",
-        ScoreMetric(scores.auc_gap), empty_group_or_one_group, smallest_group, always=False,
+        ScoreMetric(scores.auc_gap, by_class=True), empty_group_or_one_group, smallest_group,
+        always=False,
     ),
     Metric(
         "abcc", "Score gap (ABCC)", "points", "low",
@@ -294,3 +313,9 @@ for _rate in RATES:
             Ratio(_rate.table), _rate.ratio_undefined_because, _rate.support, always=False,
         )
     )  # fmt: skip
+_OWN = frozenset(
+    (
+        *(m.name for m in _BUILT_IN),
+        *(f"{r.name}_{kind}" for r in RATES for kind in ("gap", "ratio")),
+    )
+)

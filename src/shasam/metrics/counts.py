@@ -205,9 +205,10 @@ def _from_objects(values: np.ndarray, what: str) -> np.ndarray:
 class Counts:
     """How many rows of class c and group g were called p."""
 
-    n_CPG: np.ndarray  # int64, or what weighted rows are worth
+    n_CPG: np.ndarray  # int64, or what weighted rows are worth as a whole
     classes: tuple[str, ...]
     groups: tuple[str, ...]
+    squares_CPG: np.ndarray | None = None  # sums of squared weights on the same scale
 
     def __post_init__(self) -> None:
         shape = (len(self.classes), len(self.classes), len(self.groups))
@@ -233,10 +234,26 @@ class Counts:
     def total(self) -> int:
         return int(self.n_CPG.sum())
 
+    def outcomes(
+        self, table: Callable[[np.ndarray, int | None], np.ndarray], positive: int | None
+    ) -> np.ndarray:
+        """Tabulate outcomes (S, K, G); weighted rows count what they are worth in their cell.
+
+        Rows of weights w are worth (Σw)² / Σw² equal ones (Kish 1965). The sum runs over the rows
+        that a rate is made of, because weights may differ by class as well as by group.
+        """
+        n_SKG = table(self.n_CPG, positive)
+        if self.squares_CPG is None:
+            return n_SKG
+        whole, squares = (
+            t.sum(-2, keepdims=True) for t in (n_SKG, table(self.squares_CPG, positive))
+        )
+        return n_SKG * np.divide(whole, squares, out=np.zeros_like(whole), where=squares > 0)
+
     @property
     def cells_CG(self) -> np.ndarray:
-        """Rows of each (class, group) cell."""
-        return self.n_CPG.sum(1)
+        """Rows of each (class, group) cell, or what weighted ones are worth."""
+        return self._worth(1)
 
     def empty_cells(self) -> list[str]:
         """The (class, group) cells without a row, in words."""
@@ -245,8 +262,8 @@ class Counts:
 
     @property
     def sizes_G(self) -> np.ndarray:
-        """Rows of each group."""
-        return self.n_CPG.sum((0, 1))
+        """Rows of each group, or what weighted ones are worth."""
+        return self._worth((0, 1))
 
     def large(self, least: int) -> np.ndarray:
         """The groups with at least that many rows, as places in ``groups``."""
@@ -254,7 +271,15 @@ class Counts:
 
     def only(self, places: np.ndarray) -> Counts:
         """The same table with these groups alone."""
-        return Counts(self.n_CPG[:, :, places], self.classes, tuple(self.groups[g] for g in places))
+        squares = None if self.squares_CPG is None else self.squares_CPG[:, :, places]
+        names = tuple(self.groups[g] for g in places)
+        return Counts(self.n_CPG[:, :, places], self.classes, names, squares)
+
+    def _worth(self, axes: int | tuple[int, ...]) -> np.ndarray:
+        whole = self.n_CPG.sum(axes)
+        if self.squares_CPG is None:
+            return whole
+        return divide(whole**2, self.squares_CPG.sum(axes), nothing=0.0)
 
     def empty_groups(self) -> list[str]:
         return [repr(self.groups[g]) for g in np.flatnonzero(self.n_CPG.sum((0, 1)) == 0)]
@@ -285,12 +310,11 @@ def weighted(
     weights: Any,
     classes: Sequence[str],
     groups: Sequence[str],
-) -> tuple[Counts, Counts]:
-    """Tables of weighted rows, scaled to how many equal rows they are worth (Kish 1965).
+) -> Counts:
+    """Count weighted rows; the whole table has the size that the rows are worth (Kish 1965).
 
-    Unequal weights make an estimate less sure: rows of weights w are worth (Σw)² / Σw². The first
-    table has that size as a whole and serves averages over all rows; the second has it in every
-    group and serves comparisons of groups. Rates are those of the weighted rows in both.
+    Rates are those of the weighted rows. ``Counts.outcomes`` finds what the rows of a single rate
+    are worth from the sums of squared weights.
     """
     w = np.asarray(weights, dtype=np.float64)
     if w.shape != t.shape:
@@ -301,12 +325,11 @@ def weighted(
         w = w / w.max()
     C, G = len(classes), len(groups)
     joint = (t * C + p) * G + s
-    n_CPG = np.bincount(joint, w, C * C * G).reshape(C, C, G)
-    sums_G = np.bincount(s, w, G)
-    worth_G = np.divide(sums_G, np.bincount(s, w * w, G), out=np.zeros(G), where=sums_G > 0)
     worth = w.sum() / (w * w).sum()
-    names = tuple(classes), tuple(groups)
-    return Counts(n_CPG * worth, *names), Counts(n_CPG * worth_G, *names)
+    n_CPG, squares_CPG = (
+        np.bincount(joint, x, C * C * G).reshape(C, C, G) for x in (w * worth, (w * worth) ** 2)
+    )
+    return Counts(n_CPG, tuple(classes), tuple(groups), squares_CPG)
 
 
 def encode_rows(
@@ -344,9 +367,9 @@ def accuracy(n_CPG: np.ndarray) -> np.ndarray:
     return divide(np.einsum("...ccg->...", n_CPG), n_CPG.sum((-3, -2, -1)))
 
 
-def divide(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
-    """part / whole, NaN where there is nothing to divide by."""
-    out = np.full(np.broadcast_shapes(part.shape, whole.shape), np.nan)
+def divide(part: np.ndarray, whole: np.ndarray, nothing: float = np.nan) -> np.ndarray:
+    """part / whole; NaN, or what is said instead, where there is nothing to divide by."""
+    out = np.full(np.broadcast_shapes(part.shape, whole.shape), nothing)
     return np.divide(part, whole, out=out, where=whole > 0)
 
 

@@ -15,10 +15,19 @@ import numpy as np
 from shasam.errors import InputError
 from shasam.metrics import catalogue
 from shasam.metrics.catalogue import Metric
-from shasam.metrics.counts import Counts, Estimate, checked_repeats, encode_rows, weighted
+from shasam.metrics.counts import (
+    Counts,
+    Estimate,
+    checked_repeats,
+    encode_rows,
+    right_by_class,
+    weighted,
+)
 from shasam.metrics.intervals import check_evaluation
-from shasam.metrics.resampling import Resampling
+from shasam.metrics.orderings import in_order, relatives
+from shasam.metrics.resampling import Gap, Lowest, Ratio, Resampling, Statistic
 from shasam.metrics.scores import ScoreMetric, ScoreMetricByGroup, ScoreRows, checked_scores
+from shasam.metrics.tested import compared_rates
 from shasam.registry import did_you_mean
 
 # -------------------------------------------------------------------------------------------------
@@ -48,11 +57,12 @@ def evaluate(
 
     ``label``, ``prediction`` and ``group`` are columns of codes or names; ``scores`` are class
     probabilities (n, C), or for two classes the probability of the second (n,). ``positive`` is the
-    favourable class, by default the second of two. Groups with fewer than ``min_group`` rows are
-    left out of metrics that compare groups. ``metrics`` names those wanted, ``["all"]`` for every
-    one; without it, error rates by name are left out. ``repeats`` says how many rows each entry
-    stands for, where they were counted by a database. ``weights`` are sample weights, one for each
-    row; metrics of scores do not take them. The formulas stand in ``docs/metrics.md``.
+    favourable class, by default the second of two. A group is left out of a comparison where the
+    rate in question has fewer than ``min_group`` rows in it. ``metrics`` names those wanted,
+    ``["all"]`` for every one; without it, error rates by name are left out. ``repeats`` says how
+    many rows each entry stands for, where they were counted by a database. ``weights`` are sample
+    weights, one for each row; metrics of scores do not take them. The formulas stand in
+    ``docs/metrics.md``.
 
     >>> e = evaluate([0, 0, 1, 1] * 50, [0, 1, 1, 1] * 50, [0, 1, 0, 1] * 50)
     >>> e["accuracy"].value, e["eo_mean"].value
@@ -62,18 +72,19 @@ def evaluate(
     repeated = None if repeats is None else checked_repeats(repeats, len(t))
     check_evaluation(len(class_names), len(group_names), draws, scores=scores is not None)
     if weights is None:
-        counts = of_groups = Counts.from_codes(t, p, s, class_names, group_names, repeated)
+        counts = Counts.from_codes(t, p, s, class_names, group_names, repeated)
     else:
         if repeats is not None:
             raise InputError("give weights or repeats, not both")
-        counts, of_groups = weighted(t, p, s, weights, class_names, group_names)
-    made = Resampling(counts, positive_of(counts, positive), draws, seed, level, strata)
-    large, wanted = _large_groups(made, of_groups, min_group), chosen(metrics)
-    out = _of_counts(made, large, wanted)
+        counts = weighted(t, p, s, weights, class_names, group_names)
+    favourable = positive_of(counts, positive)
+    made = Resampling(counts, favourable, draws, seed, level, strata, min_group)
+    wanted = chosen(metrics)
+    out = _of_counts(made, wanted)
     if scores is None or weights is not None:
         return out
     scores_NC = checked_scores(scores, len(t), len(class_names))
-    return out | _of_scores(ScoreRows(made, t, p, s, scores_NC, repeated), large, wanted)
+    return out | _of_scores(ScoreRows(made, t, p, s, scores_NC, repeated), wanted)
 
 
 def evaluate_counts(
@@ -88,8 +99,9 @@ def evaluate_counts(
     metrics: Sequence[str] | None = None,
 ) -> dict[str, Estimate]:
     """The metrics that need no scores, from the table of counts alone."""
-    made = Resampling(counts, positive_of(counts, positive), draws, seed, level, strata)
-    return _of_counts(made, _large_groups(made, counts, min_group), chosen(metrics))
+    favourable = positive_of(counts, positive)
+    made = Resampling(counts, favourable, draws, seed, level, strata, min_group)
+    return _of_counts(made, chosen(metrics))
 
 
 def chosen(names: Sequence[str] | None) -> list[Metric]:
@@ -132,63 +144,126 @@ def positive_of(counts: Counts, positive: int | None) -> int | None:
     return 1 if positive is None and len(counts.classes) == 2 else positive
 
 
-@dataclass(frozen=True)
-class _Large:
-    """The groups that are large enough to be compared."""
-
-    made: Resampling
-    places: np.ndarray
-    reason: str | None  # why nothing can be compared
-
-
-def too_few_groups(counts: Counts, min_group: int) -> str | None:
-    """Why nothing can be compared, where small groups are left out."""
-    if len(counts.large(min_group)) >= 2 or min_group <= 0:
+def too_few(counts: Counts, statistic: Statistic, positive: int | None, least: int) -> str | None:
+    """Why groups cannot be compared by a metric, where rates of few rows are left out."""
+    if least <= 0:
         return None
-    return f"fewer than two groups have {min_group} rows, so there is nothing to compare"
+    table = getattr(statistic, "table", None)
+    if table is None:
+        whole = len(counts.large(least)) >= 2
+        return None if whole else _fewer_than_two(least, "")
+    if positive is None and table is not right_by_class:
+        positive = 0  # the metric itself says that it needs a positive class
+    rates_RG, _ = compared_rates(counts, table, positive, least)
+    compared_R = (~np.isnan(rates_RG)).sum(1)
+    if compared_R.min() >= 2:
+        return None
+    of_class = f" of class {counts.classes[int(compared_R.argmin())]!r}"
+    return _fewer_than_two(least, of_class if table is right_by_class else "")
 
 
-def _large_groups(made: Resampling, of_groups: Counts, min_group: int) -> _Large:
-    """``of_groups`` is the table for comparisons; it is another one where rows have weights."""
-    places = of_groups.large(min_group)
-    reason = too_few_groups(of_groups, min_group)
-    if reason or (of_groups is made.counts and len(places) == len(of_groups.groups)):
-        return _Large(made, places, reason)
-    return _Large(replace(made, counts=of_groups.only(places), _made={}), places, None)
+def _fewer_than_two(least: int, of_class: str) -> str:
+    return (
+        f"fewer than two groups have {least} rows{of_class}, so there is nothing to compare "
+        "(--min-group sets the number)"
+    )
 
 
-def _of_counts(made: Resampling, large: _Large, wanted: Sequence[Metric]) -> dict[str, Estimate]:
-    out = {}
-    for metric in wanted:
-        if not isinstance(metric.value, ScoreMetric | ScoreMetricByGroup):
-            used = large.made if metric.between_groups else made
-            support = metric.support(used.counts, made.positive)
-            out[metric.name] = _undefined(metric, used, large) or metric.value.estimate(
-                used, support
-            )
-    return out
+def whole_groups(counts: Counts, least: int) -> np.ndarray:
+    """The groups all of whose cells have at least that many rows."""
+    return np.flatnonzero((counts.cells_CG >= least).all(0))
 
 
-def _of_scores(rows: ScoreRows, large: _Large, wanted: Sequence[Metric]) -> dict[str, Estimate]:
-    of_large = rows if large.made is rows.made else rows.only(large.places, large.made)
+def compared_groups(counts: Counts, statistic: Statistic, positive: int | None, least: int) -> int:
+    """How many groups have at least one rate of the metric that is compared."""
+    rates_RG, _ = compared_rates(counts, statistic.table, positive, least)  # type: ignore[attr-defined]
+    return int((~np.isnan(rates_RG)).any(0).sum())
+
+
+def _of_counts(made: Resampling, wanted: Sequence[Metric]) -> dict[str, Estimate]:
+    names = [m.name for m in wanted if m.of_counts]
+    related = relatives(names) - set(names)
+    found = {
+        metric.name: _estimated(metric, made)
+        for metric in (*wanted, *(catalogue.named(name) for name in sorted(related)))
+        if metric.of_counts
+    }
+    kept_CG = made.counts.cells_CG >= max(made.least, 1e-9)
+    ordered = in_order(
+        found,
+        classes=len(made.counts.classes),
+        groups=int(kept_CG.sum(1).max()),
+        positive=made.positive,
+        complete=bool(kept_CG.all()),
+    )
+    return {name: ordered[name] for name in names}
+
+
+def _estimated(metric: Metric, made: Resampling) -> Estimate:
+    """One metric of counts, or the reason why it has no value."""
+    statistic, counts = metric.value, made.counts
+    assert not isinstance(statistic, ScoreMetric | ScoreMetricByGroup)
+    if not metric.between_groups:
+        reason = metric.undefined_because(counts, made.positive)
+        support = metric.support(counts, made.positive)
+        return Estimate.undefined(reason, support) if reason else statistic.estimate(made, support)
+    if not isinstance(statistic, Gap | Lowest | Ratio):
+        places = whole_groups(counts, made.least)
+        if len(places) < len(counts.groups) and made.least > 0:
+            if len(places) < 2:
+                return Estimate.undefined(_fewer_than_two(made.least, " of every class"))
+            made = replace(made, counts=counts.only(places), made={})
+        reason = metric.undefined_because(made.counts, made.positive)
+        support = metric.support(made.counts, made.positive)
+        return Estimate.undefined(reason, support) if reason else statistic.estimate(made, support)
+    reason, support = not_comparable(metric, counts, made.positive, made.least)
+    return Estimate.undefined(reason, support) if reason else statistic.estimate(made, support)
+
+
+def not_comparable(
+    metric: Metric, counts: Counts, positive: int | None, least: int
+) -> tuple[str | None, int]:
+    """Why a metric of rates has no value, if so, and the rows of its smallest denominator."""
+    statistic = metric.value
+    table = statistic.table  # type: ignore[union-attr]
+    if least <= 0:
+        reason = metric.undefined_because(counts, positive)
+        return reason, metric.support(counts, positive)
+    reason = metric.undefined_because(counts, None) if positive is None else None
+    if reason is None or (positive is None and table is right_by_class):
+        reason = too_few(counts, statistic, positive, least)  # type: ignore[arg-type]
+    if reason is not None:
+        return reason, metric.support(counts, positive) if counts.groups else 0
+    rates_RG, size_RG = compared_rates(counts, table, positive, least)
+    kept_RG = ~np.isnan(rates_RG)
+    if isinstance(statistic, Ratio) and not np.nanmax(rates_RG) > 0:
+        reason = metric.undefined_because(counts.only(np.flatnonzero(kept_RG.all(0))), positive)
+    return reason, int(size_RG[kept_RG].min())
+
+
+def _of_scores(rows: ScoreRows, wanted: Sequence[Metric]) -> dict[str, Estimate]:
+    counts, made = rows.counts, rows.made
     out = {}
     for metric in wanted:
         if isinstance(metric.value, ScoreMetricByGroup):
-            for g, group in enumerate(rows.counts.groups):
+            for g, group in enumerate(counts.groups):
                 out[f"{metric.name}_{group}"] = metric.value.estimate(rows, g)
         elif isinstance(metric.value, ScoreMetric):
-            used = of_large if metric.between_groups else rows
-            out[metric.name] = _undefined(metric, used.made, large) or metric.value.estimate(used)
+            places = (whole_groups if metric.value.by_class else Counts.large)(counts, made.least)
+            if made.least > 0 and metric.between_groups and len(places) < 2:
+                of_class = " of every class" if metric.value.by_class else ""
+                out[metric.name] = Estimate.undefined(_fewer_than_two(made.least, of_class))
+                continue
+            used = rows
+            if made.least > 0 and metric.between_groups and len(places) < len(counts.groups):
+                used = rows.only(places, replace(made, counts=counts.only(places), made={}))
+            reason = metric.undefined_because(used.counts, made.positive)
+            out[metric.name] = (
+                Estimate.undefined(reason, metric.support(used.counts, made.positive))
+                if reason
+                else metric.value.estimate(used)
+            )
     return out
-
-
-def _undefined(metric: Metric, made: Resampling, large: _Large) -> Estimate | None:
-    reason = metric.undefined_because(made.counts, made.positive)
-    if reason is None and metric.between_groups:
-        reason = large.reason
-    if reason is None:
-        return None
-    return Estimate.undefined(reason, metric.support(made.counts, made.positive))
 
 
 # -------------------------------------------------------------------------------------------------
@@ -314,6 +389,11 @@ def days_of(when: Any) -> np.ndarray:
 
 HELD = (0.93, 0.97)  # shares of 95 % intervals that may hold the truth
 ALARMS = 0.06  # largest share of fair models whose gap may be called real
+KINDS = {
+    "fair": "where there was no gap",
+    "spread": "where the gap was spread over groups",
+    "few": "where a few groups carried the gap",
+}
 FEWEST, MOST_GROUPS, MOST_CLASSES = (
     30,
     30,
@@ -364,10 +444,24 @@ def approximate(
         return None
     design = nearest(counts)
     alike = [entry for entry in measured if design.items() <= entry.items()]
-    held = sum(e["held"][metric] * e["models"] for e in alike) / sum(e["models"] for e in alike)
-    alarms = [e["called"][metric] for e in alike if e["fair"] and metric in e["called"]]
-    if not HELD[0] <= held <= HELD[1]:
-        return f"intervals of simulated audits like this one held the truth in {100 * held:.1f} %"
+    alarms = [e["called"][metric] for e in alike if e["model"] == "fair" and metric in e["called"]]
+    kinds = {e["model"]: [x for x in alike if x["model"] == e["model"]] for e in alike}
+    held, kind = min((_held(entries, metric), kind) for kind, entries in kinds.items())
+    if held < HELD[0]:
+        return (
+            f"intervals of simulated audits like this one held the truth in {100 * held:.1f} % "
+            f"{KINDS[kind]}"
+        )
+    if _held(alike, metric) > HELD[1]:
+        return (
+            "intervals of simulated audits like this one held the truth in "
+            f"{100 * _held(alike, metric):.1f} %, so it is wider than need be"
+        )
     if alarms and max(alarms) > ALARMS:
         return f"{100 * max(alarms):.1f} % of simulated models without a gap were called unequal"
     return None
+
+
+def _held(entries: Sequence[Mapping[str, Any]], metric: str) -> float:
+    models = sum(e["models"] for e in entries)
+    return sum(e["held"][metric] * e["models"] for e in entries) / models

@@ -5,17 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import permutations
 from typing import Any
 
 import numpy as np
 
 from shasam.errors import InputError
 from shasam.metrics import catalogue
-from shasam.metrics.counts import Counts, Estimate, encode
-from shasam.metrics.evaluation import chosen, positive_of, too_few_groups
+from shasam.metrics.counts import Counts, Estimate, Table, encode
+from shasam.metrics.evaluation import chosen, not_comparable, positive_of, whole_groups
 from shasam.metrics.intervals import check_comparison, newcombe, quantile, two_sided_p, wilson_ends
-from shasam.metrics.resampling import STRATA, Gap, Pair, Statistic
+from shasam.metrics.resampling import STRATA, Gap, Lowest, Pair, Ratio, Statistic
 from shasam.metrics.scores import ScoreMetric, ScoreMetricByGroup
+from shasam.metrics.tested import compared_rates
 
 # -------------------------------------------------------------------------------------------------
 # Two models on the same test rows: difference, interval and p for every metric.
@@ -61,10 +63,10 @@ def compare(
     """a - b for every metric of counts; rows of both models are the same, in one order.
 
     The interval resamples joint answers; ``strata`` says whose sizes are kept, as in ``evaluate``
-    (``cell``: each (class, group), ``group``, or ``none``). Groups with fewer than ``min_group``
-    rows are left out of metrics that compare groups. The p is a permutation test: if the models are
-    equally good, it does not matter whose answer is whose, so the two answers to each row are
-    swapped by a fair coin.
+    (``cell``: each (class, group), ``group``, or ``none``). A group is left out of a comparison
+    where the rate in question has fewer than ``min_group`` rows in it. The p is a permutation test:
+    if the models are equally good, it does not matter whose answer is whose, so the two answers to
+    each row are swapped by a fair coin.
     """
     columns = {"label": label, "prediction of a": prediction_a, "prediction of b": prediction_b}
     [t, a, b], class_names = encode(columns, classes)
@@ -84,17 +86,24 @@ def compare(
     drawn, expected = _resample(n_CABG, draws, rng, strata)
     swapped = _swap(n_CABG, draws, rng)
     pair = Pair(_both(n_CABG), _both(drawn), _both(expected), _both(swapped), positive)
-    places = counts.large(min_group)
-    some = len(places) < G
-    of_large = (counts.only(places), pair.only(places)) if some else (counts, pair)
+    other = Counts(n_CABG.sum(1), class_names, group_names)
+    if min_group > 0:
+        pair = replace(pair, kept=lambda table: _kept(counts, other, table, positive, min_group))
+    whole = whole_groups(counts, min_group)
     out: dict[str, Comparison] = {}
     for metric in chosen(metrics):
         if isinstance(metric.value, ScoreMetric | ScoreMetricByGroup):
             continue
-        table, used = of_large if metric.between_groups else (counts, pair)
-        reason = too_few_groups(counts, min_group) if metric.between_groups else None
-        reason = reason or metric.undefined_because(table, positive)
-        support = metric.support(table, positive) if table.groups else 0
+        table, used = counts, pair
+        if metric.between_groups and isinstance(metric.value, Gap | Lowest | Ratio):
+            found = [not_comparable(metric, c, positive, min_group) for c in (counts, other)]
+            reason = found[0][0] or found[1][0]
+            support = min(found[0][1], found[1][1])
+        else:
+            if metric.between_groups and min_group > 0 and len(whole) < G:
+                table, used = counts.only(whole), pair.only(whole)
+            reason = metric.undefined_because(table, positive) if table.groups else _NO_GROUPS
+            support = metric.support(table, positive) if table.groups else 0
         if reason:
             out[metric.name] = Comparison(math.nan, math.nan, math.nan, math.nan, support, reason)
         else:
@@ -102,9 +111,18 @@ def compare(
     return out
 
 
+_NO_GROUPS = "no group has enough rows of every class"
+
+
+def _kept(a: Counts, b: Counts, table: Table, positive: int | None, least: int) -> np.ndarray:
+    """Which rates have enough rows in both models; predicted positives differ between them."""
+    kept = [~np.isnan(compared_rates(c, table, positive, least)[0]) for c in (a, b)]
+    return kept[0] & kept[1]
+
+
 def _compared(statistic: Statistic, pair: Pair, level: float, support: int) -> Comparison:
-    of_a, of_b = (float(statistic.value(n, pair.positive)) for n in pair.tables)
-    chance_a, chance_b = (statistic.value(n, pair.positive) for n in pair.swapped)
+    of_a, of_b = (float(statistic.value(n, pair.positive, pair.kept)) for n in pair.tables)
+    chance_a, chance_b = (statistic.value(n, pair.positive, pair.kept) for n in pair.swapped)
     difference = of_a - of_b
     as_far = int((np.abs(chance_a - chance_b) >= abs(difference) - 1e-12).sum())
     p = (1 + as_far) / (1 + len(chance_a))
@@ -217,7 +235,7 @@ def _numbers(values: Sequence[float | Estimate]) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Contrast:
-    """The two groups that lie farthest apart on one rate, and by how much."""
+    """The two groups that surely lie farthest apart on one rate, and by how much."""
 
     rate: str  # the class or prediction whose rate it is; empty where there is one rate only
     low_group: str
@@ -228,12 +246,20 @@ class Contrast:
 
 
 def widest(
-    counts: Counts, metric: str = "eo_mean", *, positive: int | None = None, level: float = 0.95
+    counts: Counts,
+    metric: str = "eo_mean",
+    *,
+    positive: int | None = None,
+    level: float = 0.95,
+    least: int = 0,
+    row: int | None = None,
 ) -> Contrast | None:
-    """Which pair of groups and which class make the largest term of a gap, if there is one.
+    """Which pair of groups and which class differ most for sure, if two can be compared.
 
-    The widest of many gaps is partly luck. So its interval (Newcombe 1998) has the error
-    probability divided by the number of pairs and rates that it was chosen from.
+    It is the pair whose interval (Newcombe 1998) has the highest lower end, or, where none lies
+    above 0, the one with the largest gap. The error probability is divided by the number of pairs
+    and rates that it was chosen from. ``row`` asks for one rate; rates of fewer than ``least`` rows
+    are not compared.
 
     >>> n = np.array([[[80, 60], [20, 40]], [[10, 10], [90, 90]]])
     >>> found = widest(Counts(n, ("no", "yes"), ("a", "b")))
@@ -243,29 +269,38 @@ def widest(
     statistic = catalogue.named(metric).value
     if not isinstance(statistic, Gap) or len(counts.groups) < 2:
         return None
-    table_SKG = statistic.table(counts.n_CPG, positive)
-    rates_RG = statistic.rates(counts.n_CPG, positive)
-    R, G = rates_RG.shape
-    if np.isnan(rates_RG).any():
+    rates_RG, size_RG = compared_rates(counts, statistic.table, positive, least)
+    R = len(rates_RG)
+    compared = [np.flatnonzero(~np.isnan(rate_G)).tolist() for rate_G in rates_RG]
+    pairs = [(r, a, b) for r in range(R) for a, b in permutations(compared[r], 2)
+             if rates_RG[r, a] >= rates_RG[r, b]]  # fmt: skip
+    if not pairs or min(map(len, compared)) < 2:
         return None
-    row = int((rates_RG.max(-1) - rates_RG.min(-1)).argmax())
-    low, high = int(rates_RG[row].argmin()), int(rates_RG[row].argmax())
-    size_G = table_SKG.sum(1)[row * len(table_SKG) // R]
-    ends = newcombe(
-        float(rates_RG[row, high]), int(size_G[high]), float(rates_RG[row, low]), int(size_G[low]),
-        1 - (1 - level) / (R * G * (G - 1) / 2),
-    )  # fmt: skip
+    each = 1 - (1 - level) / sum(len(x) * (len(x) - 1) / 2 for x in compared)
+    best: tuple[tuple[float, float], int, int, int, tuple[float, float]] | None = None
+    for r, high, low in pairs:
+        if row is not None and r != row:
+            continue
+        gap = float(rates_RG[r, high] - rates_RG[r, low])
+        ends = newcombe(
+            float(rates_RG[r, high]), float(size_RG[r, high]),
+            float(rates_RG[r, low]), float(size_RG[r, low]), each,
+        )  # fmt: skip
+        rank = (max(ends[0], 0.0), gap)
+        if best is None or rank > best[0]:
+            best = rank, r, low, high, ends
+    if best is None:
+        return None
+    _, r, low, high, ends = best
     rates = []
     for g in (low, high):
-        below, above = wilson_ends(rates_RG[row, [g]], size_G[[g]], level)
-        rates.append(
-            Estimate(float(rates_RG[row, g]), float(below[0]), float(above[0]), int(size_G[g]))
-        )
-    gap = Estimate(
-        rates[1].value - rates[0].value, max(ends[0], 0.0), ends[1], int(size_G[[low, high]].min())
-    )
-    name = counts.classes[row] if len(counts.classes) == R else ""
-    return Contrast(name, counts.groups[low], counts.groups[high], rates[0], rates[1], gap)
+        below, above = wilson_ends(rates_RG[r, [g]], size_RG[r, [g]], level)
+        size = int(size_RG[r, g])
+        rates.append(Estimate(float(rates_RG[r, g]), float(below[0]), float(above[0]), size))
+    smaller = int(size_RG[r, [low, high]].min())
+    gap_of = Estimate(rates[1].value - rates[0].value, max(ends[0], 0.0), ends[1], smaller)
+    name = counts.classes[r] if len(counts.classes) == R else ""
+    return Contrast(name, counts.groups[low], counts.groups[high], rates[0], rates[1], gap_of)
 
 
 def holm(p: Sequence[float]) -> list[float]:
@@ -318,18 +353,34 @@ def claim_of(
     *,
     positive: int | None = None,
     level: float = 0.95,
+    least: int = 0,
 ) -> Claim | None:
     """The claim about equalized odds or, where that has no value, about accuracy by group."""
     for metric in ("eo_mean", "accuracy_gap"):
         e = estimates.get(metric)
         if e is not None and e.defined and e.p is not None:
-            contrast = widest(counts, metric, positive=positive, level=level)
+            contrast = widest(counts, metric, positive=positive, level=level, least=least)
             return Claim(metric, e, e.p, level, contrast)
     return None
 
 
-def adjusted(claims: Sequence[Claim | None]) -> list[Claim | None]:
-    """The claims about several attributes of one model, with Holm's adjustment."""
-    made = [c for c in claims if c is not None]
-    new = iter(holm([c.p for c in made]))
-    return [None if c is None else replace(c, p=next(new), attributes=len(made)) for c in claims]
+def adjusted(
+    estimates: Sequence[Mapping[str, Estimate]], level: float = 0.95
+) -> list[dict[str, Estimate]]:
+    """The estimates of several attributes of one model, with Holm's adjustment of every p.
+
+    An interval starts at 0 (that of a ratio ends at 1) where the adjusted p does not exclude it, so
+    that interval, p and claim say the same.
+    """
+    out = [dict(of_attribute) for of_attribute in estimates]
+    for name in dict.fromkeys(name for e in out for name in e):
+        metric = catalogue.find(name)
+        if metric is None or not isinstance(metric.value, Gap | Ratio):
+            continue
+        places = [i for i, e in enumerate(out) if name in e and e[name].p is not None]
+        for i, p in zip(places, holm([out[i][name].p or 0.0 for i in places]), strict=True):
+            e = replace(out[i][name], p=p)
+            if p > 1 - level + 1e-12:
+                e = replace(e, low=0.0) if isinstance(metric.value, Gap) else replace(e, high=1.0)
+            out[i][name] = e
+    return out

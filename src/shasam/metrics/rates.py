@@ -17,6 +17,9 @@ from shasam.metrics.counts import (
     empty_in_groups,
     no_positive_class,
     one_group,
+    predicted,
+    right,
+    right_by_class,
 )
 from shasam.metrics.intervals import newcombe, wilson_ends
 from shasam.registry import did_you_mean
@@ -48,6 +51,11 @@ class GroupRate:
         part = self.part(n_CPG, positive or 0)
         whole = self.whole(n_CPG, positive or 0)
         return np.stack([part, whole - part], -2)[..., None, :, :]
+
+    def counted(self, counts: Counts, positive: int) -> tuple[np.ndarray, np.ndarray]:
+        """Part and whole of each group, or what weighted rows are worth."""
+        n_KG = counts.outcomes(self.table, positive)[0]
+        return n_KG[0], n_KG.sum(0)
 
     def undefined_because(self, counts: Counts, positive: int | None) -> str | None:
         if positive is None:
@@ -149,7 +157,7 @@ def by_group(
         return {}
     out = {}
     for rate in RATES:
-        part_G, whole_G = (f(counts.n_CPG, positive) for f in (rate.part, rate.whole))
+        part_G, whole_G = rate.counted(counts, positive)
         share_G = divide(part_G, whole_G)
         low_G, high_G = wilson_ends(share_G, np.maximum(whole_G, 1), level)
         out[rate.name] = [
@@ -201,7 +209,7 @@ def against(
         if reference == LARGEST and LARGEST not in counts.groups
         else counts.groups.index(reference)
     )
-    part_G, whole_G = (f(counts.n_CPG, positive) for f in (chosen.part, chosen.whole))
+    part_G, whole_G = chosen.counted(counts, positive)
     out = []
     for g, group in enumerate(counts.groups):
         if g == base:
@@ -217,12 +225,15 @@ def against(
             low, high = newcombe(float(a), sizes[0], float(b), sizes[1], level)
             difference = Estimate(float(a - b), low, high, round(min(sizes)))
             parts = float(part_G[g]), float(part_G[base])
-            ratio = _ratio(parts[0], sizes[0], parts[1], sizes[1], level)
+            ratio = ratio_of_rates(parts[0], sizes[0], parts[1], sizes[1], level)
         out.append(GroupContrast(group, counts.groups[base], difference, ratio))
     return out
 
 
-def _ratio(part_a: float, whole_a: float, part_b: float, whole_b: float, level: float) -> Estimate:
+def ratio_of_rates(
+    part_a: float, whole_a: float, part_b: float, whole_b: float, level: float
+) -> Estimate:
+    """One rate divided by another, with the logarithm's normal interval (Walter 1975)."""
     if not part_b:
         reason = "the rate of the reference group is 0"
         return Estimate.undefined(reason, round(min(whole_a, whole_b)))
@@ -263,9 +274,9 @@ def wilson(part: float, whole: float, level: float = 0.95) -> Estimate:
 
 def cell_rates(counts: Counts, level: float = 0.95) -> list[Rate]:
     """The accuracy of every (class, group) cell: what equalized odds compares."""
-    cells = counts.cells_CG
+    n_SKG = counts.outcomes(right_by_class, None)
     return [
-        Rate("recall", name, group, wilson(counts.n_CPG[c, c, g], cells[c, g], level))
+        Rate("recall", name, group, wilson(n_SKG[c, 0, g], n_SKG[c, :, g].sum(), level))
         for c, name in enumerate(counts.classes)
         for g, group in enumerate(counts.groups)
     ]
@@ -273,12 +284,11 @@ def cell_rates(counts: Counts, level: float = 0.95) -> list[Rate]:
 
 def group_rates(counts: Counts, level: float = 0.95) -> list[Rate]:
     """Accuracy of every group, and how often each class is predicted for it."""
-    sizes = counts.n_CPG.sum((0, 1))
+    right_KG, called_PG = (counts.outcomes(table, None)[0] for table in (right, predicted))
     out = []
     for g, group in enumerate(counts.groups):
-        right, whole = counts.n_CPG[:, :, g].trace(), sizes[g]
-        out.append(Rate("accuracy", None, group, wilson(right, whole, level)))
+        whole = right_KG[:, g].sum()
+        out.append(Rate("accuracy", None, group, wilson(right_KG[0, g], whole, level)))
         for p, name in enumerate(counts.classes):
-            part = counts.n_CPG[:, p, g].sum()
-            out.append(Rate("selection", name, group, wilson(part, whole, level)))
+            out.append(Rate("selection", name, group, wilson(called_PG[p, g], whole, level)))
     return out

@@ -19,17 +19,22 @@ from shasam.metrics.intervals import (
     candidates,
     check_evaluation,
     directions_of,
+    few_carry_it,
     fold,
     from_centre,
     lowest,
     percentile,
+    sure_gaps,
     widest_only,
 )
+from shasam.metrics.tested import compared_rates, tested
 
 # -------------------------------------------------------------------------------------------------
 # Simulated test sets: resampled, drawn around shrunken rates, or permuted.
 #
-# All work on counts, so that a thousand million rows cost no more than a thousand.
+# All work on counts, so that a thousand million rows cost no more than a thousand. Draws are
+# seeded by the counts that they stand for: metrics of the same rates, such as the gaps in TPR and
+# in FNR, have the same draws and therefore the same intervals.
 # -------------------------------------------------------------------------------------------------
 
 STRATA = ("cell", "group", "none")
@@ -55,7 +60,8 @@ class Resampling:
     seed: int = 0
     level: float = 0.95
     strata: str = "cell"
-    _made: dict[tuple[str, Table], Any] = field(default_factory=dict, repr=False)
+    least: int = 0  # rates of fewer rows are not compared
+    made: dict[Any, Any] = field(default_factory=dict, repr=False)  # what was computed before
 
     def __post_init__(self) -> None:
         if self.strata not in STRATA:
@@ -72,47 +78,85 @@ class Resampling:
 
     def noise(self, table: Table) -> tuple[np.ndarray, np.ndarray]:
         """Tables of outcomes (D, S, K, G) drawn around shrunken rates, and their expectation."""
-        if ("noise", table) not in self._made:
-            self._made["noise", table] = self._noise(table)
-        return self._made["noise", table]
+        if self.strata == "cell":  # the mix of classes in a group is kept: cells are drawn
+            drawn_CPG, expected_CPG = self._cells
+            return table(drawn_CPG, self.positive), table(expected_CPG, self.positive)
+        n_SKG = self.counts.outcomes(table, self.positive)
+        pairs = [self._of_stratum("noise", n_KG, multinomial) for n_KG in n_SKG]
+        drawn, expected = zip(*pairs, strict=True)
+        return np.concatenate(drawn, 1), np.concatenate(expected, 0)
 
-    def by_chance(self, table: Table) -> np.ndarray:
-        """Rates (D, R, G) of groups that were dealt out by chance within each stratum."""
-        if ("by chance", table) not in self._made:
-            self._made["by chance", table] = self._by_chance(table)
-        return self._made["by chance", table]
+    def around(self, table: Table) -> np.ndarray:
+        """Tables of outcomes (D, S, K, G) from the Bayesian bootstrap of every rate by itself."""
+        n_SKG = self.counts.outcomes(table, self.positive)
+        return np.concatenate([self._of_stratum("rate", n_KG, _dirichlet)[0] for n_KG in n_SKG], 1)
 
-    @cached_property
-    def dealt(self) -> np.ndarray:
-        """Tables (D, C, P, G) whose groups were dealt out by chance within each class."""
-        rng = np.random.default_rng([self.seed, zlib.crc32(b"permuted")])
-        return shuffled(self.counts.n_CPG, self.draws, rng)
-
-    def _by_chance(self, table: Table) -> np.ndarray:
-        n_SKG = table(self.counts.n_CPG, self.positive)
-        if self.strata != "cell" or n_SKG.shape[0] > 1:
-            return rates(shuffled(n_SKG, self.draws, self._rng("permuted", table)))
+    def by_chance(self, table: Table) -> tuple[np.ndarray, np.ndarray]:
+        """Rates (D, R, G) of groups dealt out by chance within each stratum, and their mean."""
+        if self.strata != "cell":
+            n_SKG = self.counts.outcomes(table, self.positive)
+            drawn = [self._of_stratum("permuted", n_KG, _shuffled_pair)[0] for n_KG in n_SKG]
+            tables = np.concatenate(drawn, 1)
+            return rates(tables), rates(tables[0].sum(-1, keepdims=True))
         # The mix of classes in a group is no accident, so groups are dealt out within each class.
         # What that mix alone explains is taken off.
         n_CPG = self.counts.n_CPG
-        drawn = rates(table(self.dealt, self.positive))
+        drawn_DRG = rates(table(self._dealt, self.positive))
         pooled_CP = n_CPG.sum(2, keepdims=True) / _positive(n_CPG.sum((1, 2), keepdims=True))
         expected = table(pooled_CP * n_CPG.sum(1, keepdims=True), self.positive)
-        together = table(n_CPG.sum(2, keepdims=True), self.positive)
-        return drawn - rates(expected) + rates(together)
+        together_R1 = rates(table(n_CPG.sum(2, keepdims=True), self.positive))
+        return drawn_DRG - rates(expected) + together_R1, together_R1
 
-    def _noise(self, table: Table) -> tuple[np.ndarray, np.ndarray]:
-        rng = self._rng("noise", table)
-        n_SKG = table(self.counts.n_CPG, self.positive)
-        if self.strata == "cell" and n_SKG.shape[0] == 1:
-            # The mix of classes in a group is kept, so the cells are drawn one by one.
-            cells_CPG, expected_CPG = multinomial(self.counts.n_CPG, self.draws, rng)
-            return table(cells_CPG, self.positive), table(expected_CPG, self.positive)
-        return multinomial(n_SKG, self.draws, rng)
+    @cached_property
+    def _cells(self) -> tuple[np.ndarray, np.ndarray]:
+        """Tables (D, C, P, G) with every cell drawn anew, and their expectation."""
+        rng = np.random.default_rng([self.seed, zlib.crc32(b"noise")])
+        drawn, expected = multinomial(self._worth_CPG, self.draws, rng)
+        return self._weighed(drawn), self._weighed(expected)
 
-    def _rng(self, kind: str, table: Table) -> np.random.Generator:
-        name = f"{kind} {table.__module__}.{table.__qualname__}"
-        return np.random.default_rng([self.seed, zlib.crc32(name.encode())])
+    @cached_property
+    def _dealt(self) -> np.ndarray:
+        """Tables (D, C, P, G) whose groups were dealt out by chance within each class."""
+        rng = np.random.default_rng([self.seed, zlib.crc32(b"permuted")])
+        return self._weighed(shuffled(self._worth_CPG, self.draws, rng))
+
+    @property
+    def _worth_CPG(self) -> np.ndarray:
+        """The counts with every cell as large as its weighted rows are worth."""
+        share = divide(self.counts.n_CPG, self.counts.n_CPG.sum(1, keepdims=True), nothing=0.0)
+        weighted = self.counts.squares_CPG is not None
+        return share * self.counts.cells_CG[:, None] if weighted else self.counts.n_CPG
+
+    def _weighed(self, drawn_CPG: np.ndarray) -> np.ndarray:
+        """Give the rows of every cell what they weigh in rates over several cells."""
+        if self.counts.squares_CPG is None:
+            return drawn_CPG
+        whole_CG = _whole(self.counts.cells_CG)
+        return drawn_CPG * divide(self.counts.n_CPG.sum(1), whole_CG, nothing=0.0)[:, None]
+
+    def _of_stratum(
+        self,
+        kind: str,
+        n_KG: np.ndarray,
+        draw: Callable[[np.ndarray, int, np.random.Generator], tuple[np.ndarray, np.ndarray]],
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Draw one stratum; the same counts give the same draws, whichever outcome is first.
+
+        Groups that are not compared here are left out, as if they were not in the table.
+        """
+        places = np.flatnonzero(n_KG.sum(0) >= max(self.least, 1e-9))
+        if not len(places):
+            return np.zeros((self.draws, 1, *n_KG.shape)), np.zeros((1, *n_KG.shape))
+        flipped = len(n_KG) == 2 and n_KG[0, places].tolist() > n_KG[1, places].tolist()
+        ordered = np.asarray(n_KG[:, places], dtype=np.float64)[:: -1 if flipped else 1]
+        content = zlib.crc32(np.ascontiguousarray(np.round(ordered, 6)).tobytes())
+        rng = np.random.default_rng([self.seed, zlib.crc32(kind.encode()), content])
+        drawn, expected = draw(ordered[None], self.draws, rng)
+        all_drawn = np.zeros((*drawn.shape[:3], n_KG.shape[1]), drawn.dtype)
+        all_expected = np.zeros((1, *n_KG.shape))
+        all_drawn[..., places] = drawn[:, :, ::-1] if flipped else drawn
+        all_expected[..., places] = expected[:, ::-1] if flipped else expected
+        return all_drawn, all_expected
 
 
 def dirichlet(
@@ -197,6 +241,20 @@ def shuffled(n_SKG: np.ndarray, draws: int, rng: np.random.Generator) -> np.ndar
     return out
 
 
+def _dirichlet(
+    n_SKG: np.ndarray, draws: int, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    K = n_SKG.shape[1]
+    weight = rng.standard_gamma(np.broadcast_to(n_SKG + 1.0 / K, (draws, *n_SKG.shape)))
+    return weight, n_SKG
+
+
+def _shuffled_pair(
+    n_SKG: np.ndarray, draws: int, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    return shuffled(n_SKG, draws, rng), n_SKG
+
+
 def _hypergeometric(
     good: np.ndarray, bad: np.ndarray, sample: np.ndarray, rng: np.random.Generator
 ) -> np.ndarray:
@@ -227,12 +285,15 @@ def _positive(whole: np.ndarray) -> np.ndarray:
 # -------------------------------------------------------------------------------------------------
 
 Ends = tuple[float, float]
+Kept = Callable[[Table], np.ndarray]  # table -> (R, G), True where a rate has enough rows
 
 
 class Statistic(Protocol):
     """What the catalogue needs of a metric of counts."""
 
-    def value(self, n_CPG: np.ndarray, positive: int | None) -> np.ndarray: ...
+    def value(
+        self, n_CPG: np.ndarray, positive: int | None, kept: Kept | None = None
+    ) -> np.ndarray: ...
 
     def estimate(self, made: Resampling, support: int) -> Estimate: ...
 
@@ -248,6 +309,7 @@ class Pair:
     expected: tuple[np.ndarray, np.ndarray]  # (C, P, G), their expectation
     swapped: tuple[np.ndarray, np.ndarray]  # (D, C, P, G), answers of a and b mixed up by chance
     positive: int | None
+    kept: Kept | None = None  # which rates are compared; None stands for all
 
     def only(self, places: np.ndarray) -> Pair:
         """The same for some of the groups."""
@@ -270,7 +332,9 @@ class Average:
 
     of: Callable[[np.ndarray], np.ndarray]  # (..., C, P, G) -> (...)
 
-    def value(self, n_CPG: np.ndarray, positive: int | None) -> np.ndarray:
+    def value(
+        self, n_CPG: np.ndarray, positive: int | None, kept: Kept | None = None
+    ) -> np.ndarray:
         return self.of(n_CPG)
 
     def estimate(self, made: Resampling, support: int) -> Estimate:
@@ -292,23 +356,27 @@ class Lowest:
 
     table: Table
 
-    def value(self, n_CPG: np.ndarray, positive: int | None) -> np.ndarray:
-        return self._rates(n_CPG, positive).min(-1)
+    def value(
+        self, n_CPG: np.ndarray, positive: int | None, kept: Kept | None = None
+    ) -> np.ndarray:
+        return np.nanmin(_masked(rates(self.table(n_CPG, positive)), self.table, kept), (-2, -1))
 
     def estimate(self, made: Resampling, support: int) -> Estimate:
-        n_CPG = made.counts.n_CPG
-        rates_K, drawn_DK = (self._rates(n, made.positive) for n in (n_CPG, made.bootstrap[0]))
-        around_DK, centre_K = (rates(n).reshape(*n.shape[:-3], -1) for n in made.noise(self.table))
-        size_K = self.table(n_CPG, made.positive).sum(-2).reshape(-1)
-        low, high = lowest(rates_K, drawn_DK, around_DK, centre_K, size_K, made.level)
-        return Estimate(float(rates_K.min()), low, high, support)
+        rates_RG, size_RG = compared_rates(made.counts, self.table, made.positive, made.least)
+        kept_RG = ~np.isnan(rates_RG)
+        around, centre = made.noise(self.table)
+        low, high = lowest(
+            rates_RG[kept_RG],
+            rates(made.around(self.table))[:, kept_RG],
+            rates(around)[:, kept_RG],
+            rates(centre)[kept_RG],
+            size_RG[kept_RG],
+            made.level,
+        )
+        return Estimate(float(np.nanmin(rates_RG)), low, high, support)
 
     def difference_ends(self, pair: Pair, level: float) -> Ends:
         return _percentile_of_difference(self, pair, level)
-
-    def _rates(self, n_CPG: np.ndarray, positive: int | None) -> np.ndarray:
-        found = rates(self.table(n_CPG, positive))
-        return found.reshape(*found.shape[:-2], -1)
 
 
 @dataclass(frozen=True)
@@ -319,36 +387,52 @@ class Gap:
     norm: Norm  # of rates (..., R, G)
     terms: bool = False  # the norm adds up differences, so that it may exceed 1
 
-    def rates(self, n_CPG: np.ndarray, positive: int | None) -> np.ndarray:
-        """The rates (..., R, G) that are compared between groups."""
-        return rates(self.table(n_CPG, positive))
+    def rates(
+        self, n_CPG: np.ndarray, positive: int | None, kept: Kept | None = None
+    ) -> np.ndarray:
+        """The rates (..., R, G) that are compared between groups, NaN where they are not."""
+        return _masked(rates(self.table(n_CPG, positive)), self.table, kept)
 
-    def value(self, n_CPG: np.ndarray, positive: int | None) -> np.ndarray:
-        return self.norm(self.rates(n_CPG, positive))
-
-    def p(self, made: Resampling) -> float:
-        """How often groups that are dealt out by chance differ as much: an exact test."""
-        seen = float(self.value(made.counts.n_CPG, made.positive))
-        by_chance = self.norm(made.by_chance(self.table))
-        return (1 + int((by_chance >= seen - 1e-12).sum())) / (1 + made.draws)
+    def value(
+        self, n_CPG: np.ndarray, positive: int | None, kept: Kept | None = None
+    ) -> np.ndarray:
+        return self.norm(self.rates(n_CPG, positive, kept))
 
     def estimate(self, made: Resampling, support: int) -> Estimate:
-        rates_RG = self.rates(made.counts.n_CPG, made.positive)
-        drawn, expected = made.noise(self.table)
-        away_RG, noise_DRG = from_centre(rates_RG, rates(drawn) - rates(expected))
-        seen = float(self.norm(rates_RG))
-        directions = directions_of(away_RG, noise_DRG, self.norm)
-        if self.norm is largest:
-            directions.append(widest_only(rates_RG))
-        p = self.p(made)
-        # The exact test decides about 0. Where it excludes 0 and the simulated noise does not, the
-        # lower end is as close to 0 as ends are found.
-        chance = p > 1 - made.level + 1e-12
-        low, high = fold(seen, noise_DRG, self.norm, directions, made.level, from_zero=chance)
-        low = 0.0 if chance else max(low, seen / 2**STEPS)
-        R, G = rates_RG.shape
+        """Estimate the gap; the interval starts at 0 exactly where the permutation test allows 0.
+
+        The lower end is the larger of two: that of the inverted test, and the gap that follows if
+        two groups differ by no more than they surely do. A largest gap has the second, because the
+        first is as wide as the smallest group is noisy; where no pair differs for sure, it is at
+        least the average gap.
+        """
+        of = tested(made, self.table)
+        known = ("ends", of.keys, self.norm)
+        if known not in made.made:
+            made.made[known] = self._ends(made)
+        seen = float(self.norm(of.rates_RG))
+        low, high = made.made[known]
+        R, G = of.rates_RG.shape
         ceiling = R * G * (G - 1) / 2 if self.terms else 1.0
-        return Estimate(seen, low, min(high, ceiling), support, p=p)
+        low, high = min(low, seen), min(max(high, seen), ceiling)
+        return Estimate(seen, low, high, support, p=of.p)
+
+    def _ends(self, made: Resampling) -> Ends:
+        of = tested(made, self.table)
+        away_RG, noise_DRG = from_centre(of.rates_RG, of.noise_DRG)
+        seen = float(self.norm(of.rates_RG))
+        by_chance = of.p > 1 - made.level + 1e-12
+        directions = directions_of(away_RG, noise_DRG, self.norm)
+        directions += few_carry_it(away_RG, noise_DRG, self.norm)
+        if self.norm is largest:
+            directions.append(widest_only(of.rates_RG))
+        low, high = fold(seen, noise_DRG, self.norm, directions, made.level, from_zero=by_chance)
+        if by_chance:
+            return 0.0, high
+        surely = float(self.norm(_two_apart(of.rates_RG, of.sure_R)))
+        if self.norm is largest:
+            low = surely or Gap(self.table, average).estimate(made, 0).low
+        return max(low, surely, seen / 2**STEPS), high
 
     def difference_ends(self, pair: Pair, level: float) -> Ends:
         """Ends for a difference of two gaps, each of which noise makes look larger than it is.
@@ -361,7 +445,7 @@ class Gap:
         away, noise, seen = [], [], []
         for n_CPG, drawn, expected in zip(pair.tables, pair.drawn, pair.expected, strict=True):
             rates_RG, drawn_DRG, expected_RG = (
-                self.rates(n, pair.positive) for n in (n_CPG, drawn, expected)
+                self.rates(n, pair.positive, pair.kept) for n in (n_CPG, drawn, expected)
             )
             away_RG, noise_DRG = from_centre(rates_RG, drawn_DRG - expected_RG)
             away.append(away_RG)
@@ -387,28 +471,47 @@ class Ratio:
 
     table: Table
 
-    def value(self, n_CPG: np.ndarray, positive: int | None) -> np.ndarray:
-        rates_RG = rates(self.table(n_CPG, positive))
-        return divide(rates_RG.min((-2, -1)), rates_RG.max((-2, -1)))
+    def value(
+        self, n_CPG: np.ndarray, positive: int | None, kept: Kept | None = None
+    ) -> np.ndarray:
+        rates_RG = _masked(rates(self.table(n_CPG, positive)), self.table, kept)
+        return divide(np.nanmin(rates_RG, (-2, -1)), np.nanmax(rates_RG, (-2, -1)))
 
     def estimate(self, made: Resampling, support: int) -> Estimate:
-        seen = float(self.value(made.counts.n_CPG, made.positive))
+        of = tested(made, self.table)
+        own_RG, _ = compared_rates(made.counts, self.table, made.positive, made.least)
+        seen = float(divide(np.nanmin(own_RG), np.nanmax(own_RG)))
+        kept_RG = ~np.isnan(own_RG)
         drawn, expected = made.noise(self.table)
-        logs_RG = _logs(self.table(made.counts.n_CPG, made.positive))
-        away_RG, noise_DRG = from_centre(logs_RG, _logs(drawn) - _logs(expected))
-        directions = [*directions_of(away_RG, noise_DRG, largest), widest_only(logs_RG)]
+        n_SKG = made.counts.outcomes(self.table, made.positive)
+        logs_RG = np.where(kept_RG, _logs(n_SKG), np.nan)
+        noise_DRG = np.where(kept_RG, _logs(drawn) - _logs(expected), np.nan)
+        away_RG, centred_DRG = from_centre(logs_RG, noise_DRG)
+        directions = [*directions_of(away_RG, centred_DRG, largest), widest_only(logs_RG)]
         span = float(largest(logs_RG))
-        near, far = fold(span, noise_DRG, largest, directions, made.level)
-        by_chance = np.clip(made.by_chance(self.table), 0.0, 1.0)
-        by_chance = divide(by_chance.min((-2, -1)), by_chance.max((-2, -1)))
-        p = (1 + int((by_chance <= seen + 1e-12).sum())) / (1 + made.draws)
-        if p > 1 - made.level:
-            near = 0.0
-        low, high = min(math.exp(-far), seen), max(math.exp(-near), seen)
-        return Estimate(seen, low, high, support, p=p)
+        _, far = fold(span, centred_DRG, largest, directions, made.level)
+        low, high = min(math.exp(-far), seen), 1.0
+        if of.p <= 1 - made.level + 1e-12:
+            near = float(sure_gaps(logs_RG, noise_DRG, made.level).max())
+            high = max(math.exp(-max(near, span / 2**STEPS)), seen)
+        return Estimate(seen, low, high, support, p=of.p)
 
     def difference_ends(self, pair: Pair, level: float) -> Ends:
         return _percentile_of_difference(self, pair, level)
+
+
+def _masked(rates_RG: np.ndarray, table: Table, kept: Kept | None) -> np.ndarray:
+    return rates_RG if kept is None else np.where(kept(table), rates_RG, np.nan)
+
+
+def _two_apart(rates_RG: np.ndarray, apart_R: np.ndarray) -> np.ndarray:
+    """The rates (R, G) that differ least if two groups are so far apart: all others between."""
+    out = np.where(np.isnan(rates_RG), np.nan, 0.0)
+    for row, apart in zip(out, apart_R.tolist(), strict=True):
+        compared = np.flatnonzero(~np.isnan(row))
+        if len(compared) >= 2:
+            row[compared[0]], row[compared[1]] = apart / 2, -apart / 2
+    return out
 
 
 def _logs(n_SKG: np.ndarray) -> np.ndarray:
@@ -417,36 +520,52 @@ def _logs(n_SKG: np.ndarray) -> np.ndarray:
 
 
 def average(rates_RG: np.ndarray) -> np.ndarray:
-    """Mean over rates and pairs of groups of their absolute difference: (..., R, G) -> (...).
-
-    Of sorted values, the i-th of G is added i times and taken off G - 1 - i times.
-    """
-    G = rates_RG.shape[-1]
-    sign_G = 2.0 * np.arange(G) - (G - 1)
-    return (np.sort(rates_RG, -1) @ sign_G / (G * (G - 1) / 2)).mean(-1)
+    """Mean over rates of the mean absolute difference of two groups: (..., R, G) -> (...)."""
+    return _row_by_row(rates_RG, _mean_difference).mean(-1)
 
 
 def total(rates_RG: np.ndarray) -> np.ndarray:
-    """The sum of the same terms."""
-    R, G = rates_RG.shape[-2:]
-    return average(rates_RG) * (R * G * (G - 1) / 2)
+    """The sum of the differences over rates and pairs of groups."""
+    groups_R = (~np.isnan(_one(rates_RG))).sum(-1)
+    return _row_by_row(rates_RG, _mean_difference) @ (groups_R * (groups_R - 1) / 2)
 
 
 def largest(rates_RG: np.ndarray) -> np.ndarray:
-    """The largest of the same terms."""
-    return _ranges(rates_RG).max(-1)
+    """The largest of the differences."""
+    return _row_by_row(rates_RG, _range).max(-1)
 
 
 def average_range(rates_RG: np.ndarray) -> np.ndarray:
     """Mean over rates of the largest difference between groups."""
-    return _ranges(rates_RG).mean(-1)
+    return _row_by_row(rates_RG, _range).mean(-1)
 
 
-def _ranges(rates_RG: np.ndarray) -> np.ndarray:
-    return rates_RG.max(-1) - rates_RG.min(-1)
+def _row_by_row(rates_RG: np.ndarray, spread: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+    """How far the groups of each rate are spread (..., R), over those that have the rate."""
+    kept_RG = ~np.isnan(_one(rates_RG))
+    if kept_RG.all():
+        return spread(rates_RG)
+    rows = [spread(rates_RG[..., r, kept_RG[r]]) for r in range(len(kept_RG))]
+    return np.stack(rows, -1)
+
+
+def _one(rates_RG: np.ndarray) -> np.ndarray:
+    """The first of several tables; all have rates in the same places."""
+    return rates_RG[(0,) * (rates_RG.ndim - 2)]
+
+
+def _mean_difference(rates_G: np.ndarray) -> np.ndarray:
+    """Of sorted values, the i-th of G is added i times and taken off G - 1 - i times."""
+    G = rates_G.shape[-1]
+    sign_G = 2.0 * np.arange(G) - (G - 1)
+    return np.sort(rates_G, -1) @ sign_G / (G * (G - 1) / 2)
+
+
+def _range(rates_G: np.ndarray) -> np.ndarray:
+    return rates_G.max(-1) - rates_G.min(-1)
 
 
 def _percentile_of_difference(statistic: Statistic, pair: Pair, level: float) -> Ends:
-    a, b = (statistic.value(drawn, pair.positive) for drawn in pair.drawn)
+    a, b = (statistic.value(drawn, pair.positive, pair.kept) for drawn in pair.drawn)
     low, high = np.quantile(a - b, [(1 - level) / 2, (1 + level) / 2])
     return float(low), float(high)

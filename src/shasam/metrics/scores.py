@@ -315,6 +315,7 @@ class ScoreMetric:
     """A metric of rows with scores."""
 
     estimate: Callable[[ScoreRows], Estimate]
+    by_class: bool = False  # every class of a group needs rows enough
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import itertools
 import math
 import operator
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,13 +20,13 @@ from shasam.errors import InputError
 from shasam.metrics.counts import Estimate, checked_repeats, encode
 from shasam.metrics.intervals import wilson_ends
 from shasam.registry import did_you_mean
+from shasam.rule_text import BINS, parsed_comparison
 
 MOST_VALUES = 50  # of a column; a column with more is left to rules
 MOST_SLICES = 200_000
-_RULE = re.compile(r"\s*(?P<column>.+?)\s*(?P<sign><=|>=|==|!=|=|<|>)\s*(?P<value>.+?)\s*\Z")
 _SIGNS = {
     "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
-    "=": operator.eq, "==": operator.eq, "!=": operator.ne,
+    "==": operator.eq, "!=": operator.ne,
 }  # fmt: skip
 
 
@@ -167,37 +166,54 @@ def _cuts(columns: Mapping[str, Any], rules: Sequence[str], rows: int) -> list[_
 
 def is_rule(text: str) -> bool:
     """Whether it compares a column with a value, as ``age<35`` does."""
-    return _RULE.match(text) is not None
+    return parsed_comparison(text) is not None or BINS.match(text) is not None
 
 
 def column_of_rule(text: str) -> str:
-    """The column that a rule compares."""
-    return _parsed(text)[0]
-
-
-def _parsed(text: str) -> tuple[str, str, str]:
-    found = _RULE.match(text)
-    if not found:
-        raise InputError(f"{text!r} is not a rule; write it like age<35 or region=north")
-    return found["column"], found["sign"], found["value"]
+    """The column that a rule compares or cuts into bins."""
+    bins, compared = BINS.match(text), parsed_comparison(text)
+    if bins:
+        return bins["column"]
+    if compared is None:
+        raise InputError(
+            f"{text!r} is not a rule; write it like age<35, region==north or age:[0,20,40]"
+        )
+    return compared[0]
 
 
 def _rule(text: str, columns: Mapping[str, Any]) -> _Cut:
-    """``age<35`` as a cut in two; only the rows for which it holds are a slice."""
-    name, sign, value = _parsed(text)
+    """``age<35`` as a cut in two, of which the rows for which it holds are a slice, or bins."""
+    name = column_of_rule(text)
     if name not in columns:
         raise InputError(f"the rule {text!r} names no column{did_you_mean(name, columns)}")
     column = np.asarray(columns[name])
+    bins = BINS.match(text)
+    if bins:
+        return _binned(name, bins["edges"], column)
+    _, sign, value = parsed_comparison(text) or ("", "", "")
     if column.dtype.kind in "iufb":
         try:
             holds = _SIGNS[sign](column, float(value))
         except ValueError:
             raise InputError(f"the rule {text!r} compares numbers with {value!r}") from None
-    elif sign in ("=", "==", "!="):
+    elif sign in ("==", "!="):
         holds = _SIGNS[sign](column.astype(str), value)
     else:
         raise InputError(f"the rule {text!r} orders text; {name!r} does not hold numbers")
     return _Cut(name, np.where(holds, 0, 1), (f"{name}{sign}{value}", None))
+
+
+def _binned(name: str, text: str, column: np.ndarray) -> _Cut:
+    """``age:[0,20,40]`` as a slice for each bin; rows below the first edge are in none."""
+    try:
+        edges = [float(part) for part in text.split(",")]
+    except ValueError:
+        raise InputError(f"[{text}] must be numbers, such as {name}:[0,20,40]") from None
+    if edges != sorted(set(edges)) or column.dtype.kind not in "iufb":
+        raise InputError(f"{name}:[{text}] needs increasing edges and a column of numbers")
+    codes = np.searchsorted(edges, column.astype(np.float64), side="right")
+    names = [f"{name} {low:g}-{high:g}" for low, high in itertools.pairwise(edges)]
+    return _Cut(name, codes, (None, *names, f"{name} >={edges[-1]:g}"))
 
 
 def _of_combination(

@@ -15,6 +15,7 @@ from shasam.errors import InputError, MemoryLimitError, SpecError
 from shasam.files import append, write_named
 from shasam.metrics import Comparison, Slices, adjusted, as_json, catalogue, compare, worst_slices
 from shasam.metrics.intervals import affordable_draws
+from shasam.metrics.power import smallest_gap
 from shasam.output import complain, markdown_code, markdown_table, markdown_text, visible
 from shasam.registry import did_you_mean
 from shasam.report.subject import AuditOptions, Subject
@@ -221,8 +222,9 @@ def subjects_of(
             )
         drawn_here = replace(drawn, draws=affordable)
         out.append(Subject.of(rows, drawn_here, unit="rows", metrics=["all"]))
-    claims = adjusted([s.claim for s in out])
-    out = [replace(s, claim=c) for s, c in zip(out, claims, strict=True)]
+    if len(out) > 1:
+        found = adjusted([s.estimates for s in out], drawn.level)
+        out = [s.with_estimates(e, len(out)) for s, e in zip(out, found, strict=True)]
     return [replace(out[0], slices=_slices(tables[0], drawn)), *out[1:]]
 
 
@@ -250,6 +252,12 @@ def _slices(rows: Predictions, drawn: AuditOptions) -> Slices | None:
     )
 
 
+def _smallest_gap(subject: Subject) -> dict[str, Any] | None:
+    """The smallest gap that the table shows with 80 % probability, and between whom."""
+    found = smallest_gap(subject.counts, subject.drawn.min_group, subject.drawn.level)
+    return None if found is None else asdict(found)
+
+
 def as_document(
     subjects: Sequence[Sequence[Subject]], pairings: Sequence[Pairing], drawn: AuditOptions
 ) -> dict[str, Any]:
@@ -266,9 +274,15 @@ def as_document(
                 "classes": list(s.counts.classes),
                 "groups": list(s.counts.groups),
                 "not_compared": list(s.small),
+                "small_cells": [
+                    {"class": r.name, "group": r.group, "rows": r.estimate.support}
+                    for r in s.cells
+                    if s.few(r.estimate)
+                ],
                 "verdict": verdict(s),
                 "claim": None if s.claim is None else s.claim.as_dict(),
                 "approximate": s.approximate,
+                "smallest_gap": _smallest_gap(s),
                 "metrics": as_json(s.estimates),
                 "reference": None if s.reference is None else s.reference.as_dict(),
                 "over_time": None if s.timeline is None else s.timeline.as_dict(),

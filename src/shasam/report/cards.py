@@ -3,22 +3,52 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
 from shasam.files import write_atomic
 from shasam.metrics.catalogue import label_of
 from shasam.output import markdown_code, markdown_table, markdown_text
+from shasam.report.bias_audit import fields_of
 from shasam.report.runs import finite, learnt_of, recorded_subject, subject_of
 from shasam.report.subject import Subject
 from shasam.report.verdict import count, interval, percent, verdict
 from shasam.runs.directory import RunDirectory
 
+INTENDED = {
+    "use": "Intended use",
+    "users": "Who may use it",
+    "out_of_scope": "Not for",
+    "limits": "Known limits",
+    "oversight": "Human oversight",
+    "review": "Next review",
+    "contact": "Contact",
+}
+INTENDED_FILE = "intended.yaml"  # of a run: its fields are taken where no others are given
+_RESEARCH = {
+    "use": "Research on fair classification: comparing training methods on this data.",
+    "out_of_scope": "Decisions about people.",
+    "limits": "The labels are annotators' impressions, the groups are coarse and not of the "
+    "persons' own choosing, and a model that is even between these groups may be uneven between "
+    "others, in other data, or at their intersections.",
+}
 
-def model_card(run: RunDirectory, subject: Subject | None = None, place: str = "FOLDER") -> str:
+
+def model_card(
+    run: RunDirectory,
+    subject: Subject | None = None,
+    place: str = "FOLDER",
+    intended: Mapping[str, str] | None = None,
+) -> str:
     """The card as Markdown, every number computed from the predictions.
 
-    ``place`` is what the card calls the place that the model is loaded from.
+    ``place`` is what the card calls the place that the model is loaded from. ``intended`` has the
+    fields of ``INTENDED``; without it those of ``intended.yaml`` in the run, or the words for
+    research.
     """
+    if not intended and (run.path / INTENDED_FILE).is_file():
+        intended = fields_of([str(run.path / INTENDED_FILE)], INTENDED)
+    told = intended or _RESEARCH
     subject = subject or subject_of(run)
     lines = [
         f"# Model card: {markdown_text(run.name)}",
@@ -40,12 +70,13 @@ def model_card(run: RunDirectory, subject: Subject | None = None, place: str = "
     lines += [
         f"- Manifest SHA-256: {markdown_code(run.manifest_sha256 or 'not recorded')}",
         "",
-        "## Intended use",
+        "## Intended use and limits",
         "",
-        "Research on fair classification: comparing training methods on this data. Not for "
-        "decisions about people: the labels are annotators' impressions, the groups are coarse and "
-        "not of the persons' own choosing, and a model that is even between these groups may be "
-        "uneven between others, in other data, or at their intersections.",
+        *(
+            f"- **{label}**: {markdown_text(told[key])}"
+            for key, label in INTENDED.items()
+            if key in told
+        ),
         "",
         "## How well, for whom",
         "",
@@ -111,7 +142,13 @@ def _metrics(subject: Subject) -> list[list[str]]:
     return rows
 
 
-def write_model_card(run: Path, out: Path | None = None, *, recorded: bool = False) -> Path:
+def write_model_card(
+    run: Path,
+    out: Path | None = None,
+    *,
+    recorded: bool = False,
+    intended: Mapping[str, str] | None = None,
+) -> Path:
     """Write the card of a run directory, by default into it.
 
     Numbers are computed from the predictions. ``recorded`` takes those of ``metrics.json`` where
@@ -120,5 +157,5 @@ def write_model_card(run: Path, out: Path | None = None, *, recorded: bool = Fal
     opened = RunDirectory.evaluated(run)
     out = Path(out) if out is not None else opened.path / "MODEL_CARD.md"
     subject = recorded_subject(opened, complete=True) if recorded else subject_of(opened)
-    write_atomic(out, model_card(opened, subject))
+    write_atomic(out, model_card(opened, subject, intended=intended))
     return out

@@ -12,6 +12,7 @@ from markupsafe import Markup
 
 from shasam.files import write_atomic
 from shasam.metrics import Estimate, by_group, roc_curve, threshold_curves, wilson
+from shasam.metrics.counts import right, right_by_class
 from shasam.metrics.rates import rate_named
 from shasam.metrics.scores import CALIBRATION_BINS
 from shasam.report.subject import Subject
@@ -310,6 +311,7 @@ def _tick(value: float) -> str:
 
 DOTS_WIDTH, DOTS_LEFT, DOTS_RIGHT = 420.0, 138.0, 366.0
 ROW, DOTS_HEAD = 17.0, 26.0
+BESIDE, TALL = 20, 29.0  # letters of a name that fit beside its line; height where they do not
 MOST_ROWS = 24  # of one heading; of more groups the middle ones are left out
 
 
@@ -336,7 +338,7 @@ def dots(subject: Subject) -> Markup:
     blocks = []
     for name in subject.counts.classes:
         rates = [r for r in subject.cells if r.name == name and r.estimate.defined]
-        rows = [DotRow(r.group, r.estimate, r.group in subject.small) for r in rates]
+        rows = [DotRow(r.group, r.estimate, subject.few(r.estimate)) for r in rates]
         blocks.append(DotBlock(f"Class {name}", _gap(rows), rows))
     return _figure(blocks, "Accuracy, %", "Accuracy by class and group, sorted")
 
@@ -348,16 +350,14 @@ def forest(subjects: Sequence[Subject], c: int | None) -> Markup:
     """
     blocks = []
     for subject in subjects:
-        n_CPG = subject.counts.n_CPG
+        table = right if c is None else right_by_class
+        right_G, wrong_G = subject.counts.outcomes(table, subject.positive)[c or 0]
         rows = []
-        for g, group in enumerate(subject.counts.groups):
-            of = range(len(n_CPG)) if c is None else (c,)
-            whole = sum(n_CPG[k, :, g].sum() for k in of)
-            if not whole:
+        for group, right_n, wrong_n in zip(subject.counts.groups, right_G, wrong_G, strict=True):
+            if not right_n + wrong_n:
                 continue
-            wrong = whole - sum(n_CPG[k, k, g] for k in of)
-            rate = wilson(wrong, whole, subject.drawn.level)
-            rows.append(DotRow(group, rate, group in subject.small))
+            rate = wilson(wrong_n, right_n + wrong_n, subject.drawn.level)
+            rows.append(DotRow(group, rate, subject.few(rate)))
         blocks.append(DotBlock(subject.attribute, _gap(rows), rows))
     first = subjects[0]
     if c is None:
@@ -381,8 +381,11 @@ def _figure(blocks: Sequence[DotBlock], axis: str, says: str) -> Markup:
     x0 = 0.0 if lowest < 0.4 else 0.1 * int(10 * lowest)
     x1 = 1.0 if highest > 0.8 else min(1.0, 0.1 * (int(10 * highest) + 1))
 
+    stacked = max((len(r.group) for b in blocks for r in b.rows), default=0) > BESIDE
+    left, height = (0.0, TALL) if stacked else (DOTS_LEFT, ROW)
+
     def px(v: float) -> float:
-        return DOTS_LEFT + (v - x0) / (x1 - x0) * (DOTS_RIGHT - DOTS_LEFT)
+        return left + (v - x0) / (x1 - x0) * (DOTS_RIGHT - left)
 
     body: list[str] = []
     y, told = 2.0, []
@@ -397,10 +400,10 @@ def _figure(blocks: Sequence[DotBlock], axis: str, says: str) -> Markup:
             rows = [*rows[:half], *rows[-half:]]
         for i, row in enumerate(rows):
             if left_out and i == MOST_ROWS // 2:
-                body.append(text(DOTS_LEFT, y + 11, f"… {left_out} between …", "muted small"))
-                y += ROW
-            body += _drawn(row, y + ROW / 2, px)
-            y += ROW
+                body.append(text(left, y + 11, f"… {left_out} between …", "muted small"))
+                y += height
+            body += _drawn(row, y + height - ROW / 2, px, stacked)
+            y += height
         told += [f"{block.heading}, {r.group} {100 * r.rate.value:.1f} %" for r in rows[:12]]
         y += 4
     grid = []
@@ -408,20 +411,24 @@ def _figure(blocks: Sequence[DotBlock], axis: str, says: str) -> Markup:
         x = px(v / 100)
         grid.append(line(x, 6, x, y, "grid"))
         body.append(text(x, y + 14, f"{v:g}", "muted small", "middle"))
-    body.append(text((DOTS_LEFT + DOTS_RIGHT) / 2, y + 30, axis, "muted small", "middle", most=44))
+    body.append(text((left + DOTS_RIGHT) / 2, y + 30, axis, "muted small", "middle", most=44))
     return picture(DOTS_WIDTH, y + 36, [*grid, *body], f"{says}: {'; '.join(told[:30])}.")
 
 
-def _drawn(row: DotRow, y: float, px: Callable[[float], float]) -> list[str]:
+def _drawn(row: DotRow, y: float, px: Callable[[float], float], stacked: bool) -> list[str]:
     e, faint = row.rate, " faint" if row.small else ""
     says = (
         f"{row.group}: {100 * e.value:.1f} % ({100 * e.low:.1f} to {100 * e.high:.1f}), "
         f"{e.support:,} rows" + (", too few to compare" if row.small else "")
     )
+    shade = f"small{' muted' if row.small else ''}"
+    name = (
+        text(0, y - 9, row.group, shade, most=62)  # above its own line, where names are long
+        if stacked
+        else text(DOTS_LEFT - 8, y + 4, row.group, shade, "end", most=BESIDE)
+    )
     return [
-        text(
-            DOTS_LEFT - 8, y + 4, row.group, f"small{' muted' if row.small else ''}", "end", most=21
-        ),
+        name,
         element(
             "g",
             element("title", escape(says))
@@ -455,16 +462,19 @@ def bars(subject: Subject) -> Markup:
     body: list[str] = []
     for name in subject.counts.classes:
         y += 20
-        values = [r.estimate.value for r in subject.cells if r.name == name and r.estimate.defined]
+        own = [r.estimate for r in subject.cells if r.name == name and r.estimate.defined]
+        values = [e.value for e in own if not subject.few(e)]
         body.append(text(BARS_LEFT, y, f"Class {name}", "b", most=36))
         if len(values) > 1:
             gap = f"gap {100 * (max(values) - min(values)):.1f} points"
             body.append(text(WIDTH, y, gap, "muted", "end"))
         for g, group in enumerate(subject.counts.groups):
             rate = next(r for r in subject.cells if r.name == name and r.group == group)
+            few = subject.few(rate.estimate)
             support = f"{group} · {rate.estimate.support:,} {subject.unit}"
+            support += ", too few to compare" if few else ""
             body.append(text(BARS_LEFT, y + 19, support, "muted small", most=58))
-            body += _bar(rate.estimate, group, g, y + 24)
+            body += _bar(rate.estimate, group, g, y + 24, few)
             y += 38
         y += 8
     for v in (0.0, 25.0, 50.0, 75.0, 100.0):
@@ -477,7 +487,7 @@ def bars(subject: Subject) -> Markup:
     return picture(WIDTH, y + 14, body, label)
 
 
-def _bar(e: Estimate, group: str, colour: int, y: float) -> list[str]:
+def _bar(e: Estimate, group: str, colour: int, y: float, few: bool) -> list[str]:
     """The bar of a cell, its interval and its value; "none" where the cell is empty."""
     track = element(
         "rect", x=BARS_LEFT, y=y, width=BARS_RIGHT - BARS_LEFT, height=HEIGHT, cls="track", rx=2.0
@@ -486,7 +496,10 @@ def _bar(e: Estimate, group: str, colour: int, y: float) -> list[str]:
         return [track, text(BARS_RIGHT + 8, y + 11, "none", "muted")]
     told = f"{group}: {100 * e.value:.1f} % ({100 * e.low:.1f} to {100 * e.high:.1f})"
     title = element("title", escape(told))
-    width, cls = max(_bar_x(e.value) - BARS_LEFT, 0.5), f"bar c{colour % COLOURS}"
+    width, cls = (
+        max(_bar_x(e.value) - BARS_LEFT, 0.5),
+        f"bar c{colour % COLOURS}{' faint' if few else ''}",
+    )
     return [
         track,
         element("rect", title, x=BARS_LEFT, y=y, width=width, height=HEIGHT, cls=cls, rx=2.0),
@@ -575,6 +588,9 @@ class DecisionScores:
         positive = 1 if rows.positive is None else rows.positive
         score = rows.scores[:, positive]
         threshold = rows.threshold
+        if threshold is not None and rows.span is not None:
+            low, high = rows.span
+            threshold = (threshold - low) / max(high - low, 1e-300)
         if threshold is None:
             threshold = _between(score, rows.prediction == positive)
         return cls(subject, score, rows.target == positive, positive, threshold)
@@ -584,7 +600,12 @@ class DecisionScores:
         """Which threshold is drawn."""
         if self.threshold is None:
             return "The predictions do not follow one threshold of the score, so none is drawn."
-        return f"The upright line is the threshold in use, {self.threshold:.3g}."
+        return f"The upright line is the threshold in use, {self._shown(self.threshold):.3g}."
+
+    def _shown(self, share: float) -> float:
+        """A score as it is in the table; those that are no probabilities were scaled to 0..1."""
+        low, high = self.subject.rows.span or (0.0, 1.0)
+        return low + share * (high - low)
 
     def roc(self) -> Markup:
         """The curve of each group; a mark is the decision in use."""
@@ -619,7 +640,8 @@ class DecisionScores:
             self.hit, self.score, rows.sensitive, rows.groups, chosen=self.threshold,
             repeats=rows.repeats,
         )  # fmt: skip
-        body = axes(CURVE_LEFT, CURVE_RIGHT, CURVE_TOP, BOTTOM, (0.0, 1.0), (0.0, 100.0))
+        span = (self._shown(0.0), self._shown(1.0))
+        body = axes(CURVE_LEFT, CURVE_RIGHT, CURVE_TOP, BOTTOM, span, (0.0, 100.0))
         for g in largest_groups(self.subject):
             share_T = curves.value[name][:, g]
             points = [
@@ -632,7 +654,7 @@ class DecisionScores:
             x = _curve_x(self.threshold)
             body.append(line(x, CURVE_TOP, x, BOTTOM, "whisker"))
             left = self.threshold < 0.75
-            at = f"in use: {self.threshold:.3g}"
+            at = f"in use: {self._shown(self.threshold):.3g}"
             body.append(text(x + (4 if left else -4), CURVE_TOP + 10, at, "small",
                              "start" if left else "end"))  # fmt: skip
         body.append(_below("threshold of the score"))

@@ -370,6 +370,7 @@ def detail(
         "estimates": subject.estimates,
         "verdict": verdict(subject),
         "tiles": tiles(subject),
+        "shown": subject.shown_metrics,
         "metrics": [
             {
                 "key": k,
@@ -416,7 +417,13 @@ def detail(
 def tiles(subject: Subject) -> list[dict[str, Any]]:
     """The headline numbers."""
     return [
-        {"label": m.title, "unit": m.unit, "e": subject.estimates[k], "says": m.meaning}
+        {
+            "label": m.title,
+            "unit": m.unit,
+            "e": subject.estimates[k],
+            "says": m.meaning,
+            "who": subject.worst_served if k == "worst_group_accuracy" else "",
+        }
         for k, m in catalogue.shown("headline").items()
     ]
 
@@ -426,7 +433,7 @@ def _by_group(subject: Subject, selected: Sequence[str]) -> list[dict[str, Any]]
     for group in subject.counts.groups:
         own = [r for r in subject.groups if r.group == group]
         rates = [r.estimate for r in own if r.kind == "accuracy" or r.name in selected]
-        few = group in subject.small
+        few = subject.few(rates[0])
         out.append({"group": group, "n": rates[0].support, "rates": rates, "small": few})
     return out
 
@@ -461,7 +468,7 @@ def _reference(subject: Subject) -> dict[str, Any] | None:
     others = [a.group for a in found.rates[RATES[0].name]]
     return {
         "says": found.says,
-        "rule": found.four_fifths(subject.small),
+        "rule": found.four_fifths(subject.drawn.min_group),
         "heads": [{"label": r.label, "says": r.meaning} for r in RATES],
         "rows": [
             {

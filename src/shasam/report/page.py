@@ -167,8 +167,8 @@ def render(context: dict[str, Any]) -> str:
         lstrip_blocks=True,
     )
     csp = (
-        f"default-src 'none'; img-src data:; style-src '{_hash(style)}'; "
-        f"script-src '{_hash(script)}'; base-uri 'none'; form-action 'none'"
+        f"default-src 'none'; img-src data:; style-src '{style_hash(style)}'; "
+        f"script-src '{style_hash(script)}'; base-uri 'none'; form-action 'none'"
     )
     toc = [("verdict", "Verdict")]
     toc += [(s["id"], s["short"]) for s in context["settings"][:6]]
@@ -200,7 +200,7 @@ def _shown_text(value: Any) -> Any:
     return visible(value) if type(value) is str else value
 
 
-def _hash(text: str) -> str:
+def style_hash(text: str) -> str:
     return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
 
 

@@ -18,6 +18,7 @@ from shasam.metrics import intersect
 from shasam.metrics.evaluation import days_of
 from shasam.metrics.slices import column_of_rule, is_rule
 from shasam.registry import did_you_mean
+from shasam.rule_text import columns_of_rule
 from shasam.tables import NO_VALUE, Missing, TableFile, advice, open_table, slices
 from shasam.types import Context, Predictions
 
@@ -63,13 +64,25 @@ class ColumnChoice:
     time: str | None = None
     sliced: tuple[str, ...] = ()
     rules: tuple[str, ...] = ()
+    derived: tuple[tuple[str, tuple[str, ...]], ...] = ()  # rule of an attribute -> its columns
+    offered: bool = False  # scores were found by their names and not asked for
 
     @property
     def all(self) -> list[str]:
-        """Each column once."""
+        """Each column of the file once."""
         single = (self.label, self.prediction, self.weight, self.time)
         one = tuple(c for c in single if c is not None)
-        return list(dict.fromkeys((*one, *self.scores, *self.sensitive, *self.sliced)))
+        made = dict(self.derived)
+        groups = [c for name in self.sensitive for c in made.get(name, (name,))]
+        return list(dict.fromkeys((*one, *self.scores, *groups, *self.sliced)))
+
+    @property
+    def complete(self) -> list[str]:
+        """The columns whose values must be there; a rule of an attribute stands for its columns."""
+        made = {column for _, columns in self.derived for column in columns}
+        used = {self.label, self.prediction, self.weight, self.time, *self.sensitive, *self.sliced}
+        kept = [c for c in self.all if c not in made or c in used]
+        return list(dict.fromkeys((*kept, *(rule for rule, _ in self.derived))))
 
 
 def choose(table: TableFile, asked: Columns) -> ColumnChoice:
@@ -85,11 +98,19 @@ def choose(table: TableFile, asked: Columns) -> ColumnChoice:
             "Give weights row by row"
         )
     label = _find(table, asked.label, LABELS, "label", "--label")
-    found = [
-        _find(table, column, SENSITIVE, "sensitive attribute", "--sensitive")
-        for column in asked.sensitive or (None,)
-    ]
-    scores = _score_columns(table, asked)
+    found, derived = [], []
+    for column in asked.sensitive or (None,):
+        needed = None
+        if column is not None and column not in table.column_names:
+            needed = columns_of_rule(column, table.column_names)
+        if column is None or needed is None:
+            found.append(_find(table, column, SENSITIVE, "sensitive attribute", "--sensitive"))
+            continue
+        for name in needed:
+            _find(table, name, (), f"sensitive attribute {column!r}", "--sensitive")
+        found.append(column)
+        derived.append((column, tuple(dict.fromkeys(needed))))
+    scores, offered = _score_columns(table, asked)
     prediction = asked.prediction
     if prediction is None and asked.threshold is None:
         prediction = next((c for c in PREDICTIONS if c in table.column_names), None)
@@ -105,8 +126,9 @@ def choose(table: TableFile, asked: Columns) -> ColumnChoice:
             _find(table, column, (), what, f"--{what}")
     sliced, rules = _sliced(table, asked.slices)
     return ColumnChoice(
-        label, prediction, scores, tuple(found), asked.weight, asked.time, sliced, rules
-    )
+        label, prediction, scores, tuple(found), asked.weight, asked.time, sliced, rules,
+        tuple(derived), offered,
+    )  # fmt: skip
 
 
 def _sliced(table: TableFile, asked: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -141,17 +163,24 @@ def _find(table: TableFile, given: str | None, usual: Sequence[str], what: str, 
     return given
 
 
-def _score_columns(table: TableFile, asked: Columns) -> tuple[str, ...]:
+def _score_columns(table: TableFile, asked: Columns) -> tuple[tuple[str, ...], bool]:
+    """The score columns, and whether they are only offered: found by their names.
+
+    ``score_yes`` and ``score_no`` are taken if yes and no turn out to be the classes; a column
+    ``score_text`` of another kind is left alone.
+    """
     if asked.scores:
         for column in asked.scores:
             _find(table, column, (), "score", "--score")
-        return asked.scores
-    ours = [c for c in table.column_names if c.startswith("score_")]
-    if not ours and "score" in table.column_names:
-        ours = ["score"]
+        return asked.scores, False
+    if "score" in table.column_names:
+        return ("score",), False
+    ours = tuple(c for c in table.column_names if c.startswith("score_"))
+    if "target_names" in table.metadata:  # a file of predictions that shasam wrote
+        return ours, False
     if asked.threshold is not None and not ours:
         raise InputError(f"--threshold needs a score; name its column in {table.name} with --score")
-    return tuple(ours)
+    return ours, bool(ours)
 
 
 # -------------------------------------------------------------------------------------------------
@@ -174,10 +203,10 @@ def without_missing(
     classified = {chosen.label, chosen.prediction, chosen.weight, chosen.time}
     own -= classified
     lost = np.zeros(table.num_rows, dtype=bool)
-    for column in chosen.all:
+    for column in chosen.complete:
         if column in chosen.scores:
             continue
-        absent = _absent(table.column(column))
+        absent = absent_values(table.column(column))
         rows = int(n[absent].sum())
         if not rows:
             continue
@@ -238,8 +267,13 @@ def codes_of(
     return codes, tuple(str(found[i]) for i in order)
 
 
-def checked_score(values: pa.ChunkedArray, column: str, where: str, first: int = 0) -> np.ndarray:
-    """Probabilities as float64; ``first`` is the number of rows that were read before."""
+def checked_score(
+    values: pa.ChunkedArray, column: str, where: str, first: int = 0, *, ranks: bool = False
+) -> np.ndarray:
+    """Probabilities as float64; ``first`` is the number of rows that were read before.
+
+    ``ranks`` allows scores of any range, such as risk deciles, where a threshold decides.
+    """
     if not (pa.types.is_floating(values.type) or pa.types.is_integer(values.type)):
         raise InputError(f"the score column {column!r} of {where} does not hold numbers")
     x = values.to_numpy().astype(np.float64)
@@ -251,14 +285,17 @@ def checked_score(values: pa.ChunkedArray, column: str, where: str, first: int =
             "those rows out or repair the model"
         )
     if len(x) and (x.min() < -1e-6 or x.max() > 1 + 1e-6):
+        if ranks:
+            return x
         raise InputError(
             f"the score column {column!r} of {where} reaches from {x.min():.4g} to "
-            f"{x.max():.4g}; give probabilities (apply softmax or a sigmoid first)"
+            f"{x.max():.4g}, so it holds no probabilities. Say with --threshold from which score "
+            "on the prediction is positive, or give probabilities"
         )
     return np.clip(x, 0.0, 1.0)
 
 
-def _absent(values: pa.ChunkedArray) -> np.ndarray:
+def absent_values(values: pa.ChunkedArray) -> np.ndarray:
     """Null, NaN or an empty text."""
     out = pc.is_null(values, nan_is_null=True)
     if pa.types.is_string(values.type) or pa.types.is_large_string(values.type):
@@ -508,11 +545,14 @@ def read_predictions(
     chosen = choose(source, asked)
     matched = ids and ID in source.column_names
     wanted = list(dict.fromkeys([*chosen.all, *([ID] if matched else [])]))
+    chosen = _without_offered(chosen, source, metadata)
+    wanted = [c for c in wanted if c in chosen.all or c == ID]
     table = _rows_of(source, asked, chosen, wanted, progress)
     if not table.num_rows:
         raise DataError(f"{where} has no rows; there is nothing to audit")
     kept = ROWS not in table.column_names
     repeats = None if kept else table.column(ROWS).to_numpy()
+    table = _with_derived(table, chosen)
     table = without_missing(table, chosen, asked.missing, where, repeats)
     if not table.num_rows:
         raise DataError(f"every row of {where} has a missing value; there is nothing to audit")
@@ -529,11 +569,21 @@ def read_predictions(
     positive = classes.index(asked.positive) if asked.positive else None
     if positive is None and len(classes) == 2:
         positive = 1
-    scores_NC = _scores(table, chosen.scores, classes, positive, where)
+    if chosen.offered and {c.removeprefix("score_") for c in chosen.scores} != set(classes):
+        chosen = replace(chosen, scores=(), offered=False)
+        _need_prediction(chosen, source)
+    ranks = asked.threshold is not None and len(chosen.scores) == 1 and len(classes) == 2
+    scores_NC, span = _scores(table, chosen.scores, classes, positive, where, ranks)
     if chosen.prediction is not None:
         p = _predicted(table, chosen, classes, where, metadata)
     else:
-        p = _decide(scores_NC, asked.threshold, classes, positive)
+        threshold = asked.threshold
+        if span is not None and threshold is not None:
+            favourable = positive or 0
+            above = table.column(chosen.scores[0]).to_numpy() >= threshold
+            p = np.where(above, favourable, 1 - favourable)
+        else:
+            p = _decide(scores_NC, threshold, classes, positive)
     whole = Predictions(
         ids=table.column(ID).to_numpy(zero_copy_only=False) if matched and kept else NO_IDS,
         target=t,
@@ -546,9 +596,42 @@ def read_predictions(
         name=name or (source.path.stem if source.content is None else source.name),
         outcome=_protocol(metadata, "target") or ("" if chosen.label in PLAIN else chosen.label),
         threshold=_threshold(asked, chosen, positive),
+        span=span,
         context=context_of(table, chosen, where),
     )
     return _by_attribute(whole, table, chosen, where, metadata)
+
+
+def _without_offered(
+    chosen: ColumnChoice, source: TableFile, metadata: Mapping[str, str]
+) -> ColumnChoice:
+    """Leave out offered scores of a table too large to be read before it is known what they are."""
+    names = _class_names(metadata, chosen)
+    ours = names is not None and {f"score_{n}" for n in names} == set(chosen.scores)
+    if not chosen.offered or ours or (source.rows or 0) <= MOST_ROWS:
+        return chosen
+    left = replace(chosen, scores=(), offered=False)
+    _need_prediction(left, source)
+    return left
+
+
+def _need_prediction(chosen: ColumnChoice, source: TableFile) -> None:
+    if chosen.prediction is None:
+        raise InputError(
+            f"{source.name} has no prediction, and its columns that begin with score_ are not "
+            "named by the classes; name the prediction with --prediction or the scores with --score"
+        )
+
+
+def _with_derived(table: pa.Table, chosen: ColumnChoice) -> pa.Table:
+    """The table with a column for each attribute that is given by a rule, such as age<25."""
+    for rule, _ in chosen.derived:
+        from shasam.data.rules import apply_rule
+
+        made = apply_rule(rule, table, what="sensitive attribute")
+        names = [made.names[code] if code >= 0 else None for code in made.codes.tolist()]
+        table = table.append_column(rule, pa.array(names, pa.string()))
+    return table
 
 
 def _rows_of(
@@ -592,7 +675,8 @@ def _by_attribute(
         if len(names) > MOST_GROUPS:
             raise InputError(
                 f"the sensitive column {column!r} of {where} has {len(names)} distinct values; "
-                "give it as groups (for example 'under 35' and '35 and over')"
+                f"give groups by a rule, such as --sensitive '{column}<35' or "
+                f"'{column}:[0,20,40,60]'"
             )
         if len(names) < 2:
             raise InputError(
@@ -695,13 +779,19 @@ def _scores(
     classes: tuple[str, ...],
     positive: int | None,
     where: str,
-) -> np.ndarray:
+    ranks: bool,
+) -> tuple[np.ndarray, tuple[float, float] | None]:
+    """Class probabilities, or ranks scaled to 0..1 and the range that they had."""
     if not columns:
-        return np.zeros((table.num_rows, 0))
-    values = [checked_score(table.column(column), column, where) for column in columns]
+        return np.zeros((table.num_rows, 0)), None
+    values = [checked_score(table.column(c), c, where, ranks=ranks) for c in columns]
     if len(values) == 1 and len(classes) == 2:
-        other = 1.0 - values[0]
-        return np.stack([other, values[0]] if positive == 1 else [values[0], other], 1)
+        x, span = values[0], None
+        low, high = float(x.min()), float(x.max())
+        if low < 0 or high > 1:
+            x, span = (x - low) / max(high - low, 1e-300), (low, high)
+        other = 1.0 - x
+        return np.stack([other, x] if positive == 1 else [x, other], 1), span
     if len(values) != len(classes):
         raise InputError(
             f"{where} has {len(values)} score columns for {len(classes)} classes "
@@ -710,7 +800,7 @@ def _scores(
     named = {c.removeprefix("score_"): i for i, c in enumerate(columns)}
     if set(named) == set(classes):
         values = [values[named[c]] for c in classes]
-    return np.stack(values, 1)
+    return np.stack(values, 1), None
 
 
 def _threshold(asked: Columns, chosen: ColumnChoice, positive: int | None) -> float | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -128,9 +128,9 @@ class Reference:
             },
         }
 
-    def four_fifths(self, small: Sequence[str] = ()) -> str:
+    def four_fifths(self, least: int = 0) -> str:
         """What the rule says of the group that is selected least, groups of few rows left out."""
-        found = [a for a in self.rates["selection"] if a.ratio.defined and a.group not in small]
+        found = [a for a in self.rates["selection"] if a.ratio.defined and a.ratio.support >= least]
         if not found:
             return "The four-fifths rule cannot be applied: no ratio of selection rates is defined."
         worst = min(found, key=lambda a: a.ratio.value)
@@ -262,9 +262,26 @@ class Subject:
                 metrics=metrics,
                 **drawn.keywords(rows),
             )
-        large = counts.only(counts.large(drawn.min_group))
-        claim = claim_of(large, estimates, positive=rows.positive, level=drawn.level)
+        if rows.span is not None:  # ranks have an order, but no calibration and no scale
+            estimates = {
+                k: e for k, e in estimates.items() if not k.startswith(("ece", "abcc", "abpc"))
+            }
+        claim = claim_of(
+            counts, estimates, positive=rows.positive, level=drawn.level, least=drawn.min_group
+        )
         return cls(rows, counts, estimates, drawn, unit, method or rows.name, seed, claim)
+
+    def with_estimates(self, estimates: dict[str, Estimate], attributes: int) -> Subject:
+        """The same with estimates that allow for several attributes, and the claim from them."""
+        claim = claim_of(
+            self.counts,
+            estimates,
+            positive=self.positive,
+            level=self.drawn.level,
+            least=self.drawn.min_group,
+        )
+        claim = None if claim is None else replace(claim, attributes=attributes)
+        return replace(self, estimates=estimates, claim=claim)
 
     @property
     def name(self) -> str:
@@ -298,7 +315,7 @@ class Subject:
     def density_GB(self) -> np.ndarray | None:
         """Of the positive class's score, by group; None without scores or for many classes."""
         rows = self.rows
-        if not self.scored or len(rows.classes) != 2:
+        if not self.scored or len(rows.classes) != 2 or rows.span is not None:
             return None
         favourable = rows.positive if rows.positive is not None else 1
         scores = self._probabilities[:, favourable]
@@ -307,7 +324,7 @@ class Subject:
     @cached_property
     def reliability(self) -> Reliability | None:
         rows = self.rows
-        if not self.scored:
+        if not self.scored or rows.span is not None:
             return None
         chosen = np.take_along_axis(self._probabilities, rows.prediction[:, None], 1)[:, 0]
         right = rows.prediction == rows.target
@@ -338,7 +355,7 @@ class Subject:
     @cached_property
     def approximate(self) -> dict[str, str]:
         """Why an interval is approximate, metric by metric; simulations were of 95 % intervals."""
-        compared = self.counts.only(self.counts.large(self.drawn.min_group))
+        compared = self.counts.only(np.flatnonzero(self.compared_CG.any(0)))
         if self.drawn.level != 0.95 or not len(compared.groups):
             return {}
         found = {
@@ -352,15 +369,39 @@ class Subject:
         return {key: why for key, why in found.items() if why}
 
     @property
+    def worst_served(self) -> str:
+        """The class and group of the lowest accuracy among the cells that are compared."""
+        own = [r for r in self.cells if r.estimate.defined and not self.few(r.estimate)]
+        if not own:
+            return ""
+        worst = min(own, key=lambda r: r.estimate.value)
+        return f"class {worst.name} of {worst.group}"
+
+    @property
+    def shown_metrics(self) -> list[str]:
+        """The metrics of the short table: the usual ten, and those of other packages."""
+        known = catalogue.shown("audit")
+        return [k for k in self.estimates if k in known or not catalogue.built_in(k)]
+
+    @property
+    def compared_CG(self) -> np.ndarray:
+        """The (class, group) cells that have enough rows to be compared."""
+        return self.counts.cells_CG >= self.drawn.min_group
+
+    @property
     def small(self) -> tuple[str, ...]:
-        """The groups that have too few rows to be compared."""
-        sizes = zip(self.counts.groups, self.counts.sizes_G.tolist(), strict=True)
-        return tuple(name for name, n in sizes if n < self.drawn.min_group)
+        """The groups that have too few rows of some class to be compared there."""
+        few = np.flatnonzero(~self.compared_CG.all(0))
+        return tuple(self.counts.groups[g] for g in few)
+
+    def few(self, estimate: Estimate) -> bool:
+        """Whether a rate rests on too few rows to be compared."""
+        return estimate.support < self.drawn.min_group
 
 
 def counts_of(rows: Predictions) -> Counts:
     """How many rows have each (class, prediction, group); weighted rows what they are worth."""
     codes = (rows.target, rows.prediction, rows.sensitive)
     if rows.context.weights is not None:
-        return weighted(*codes, rows.context.weights, rows.classes, rows.groups)[1]
+        return weighted(*codes, rows.context.weights, rows.classes, rows.groups)
     return Counts.from_codes(*codes, rows.classes, rows.groups, rows.repeats)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rich import box
 from rich.table import Table
 
@@ -15,19 +17,38 @@ _PRINTED_RATES = ("selection", "fpr", "fnr")
 WIDE = 100  # columns from which a metric's label fits beside its name
 
 
-def print_subject(subject: Subject, screen: Screen) -> None:
-    """One model through one attribute."""
+def print_audit(
+    subjects: Sequence[Subject], pairs: Sequence[Pairing], also: Sequence[str] | None
+) -> None:
+    """All subjects and comparisons; ``also`` as in ``print_subject``."""
+    screen = Screen()
+    for subject in subjects:
+        print_subject(subject, screen, also)
+    for pair in pairs:
+        print_pairing(pair, screen)
+
+
+def print_subject(subject: Subject, screen: Screen, also: Sequence[str] | None = ()) -> None:
+    """One model through one attribute; ``also`` are metrics beside the usual ten, None all."""
     screen.print()
     screen.print(f"{subject.name}, by {subject.attribute}", style="bold")
     for line in verdict(subject):
         screen.print(line)
     screen.print(_cells(subject))
-    screen.print(_metrics(subject, screen.width >= WIDE))
+    names = [*subject.estimates]
+    if also is not None:
+        names = [k for k in names if k in subject.shown_metrics or k in also]
+    screen.print(_metrics(subject, names, screen.width >= WIDE))
     for why in dict.fromkeys(subject.approximate.values()):
-        screen.print(f"≈ approximate: {why}", style="dim")
+        rows = [k for k in names if subject.approximate.get(k) == why]
+        if rows:
+            screen.print(f"≈ approximate ({', '.join(rows)}): {why}", style="dim")
+    if len(names) < len(subject.estimates):
+        more = len(subject.estimates) - len(names)
+        screen.print(f"{more} more metrics: --all-metrics, or --json", style="dim")
     if subject.reference is not None:
         screen.print(_against(subject, subject.reference))
-        screen.print(subject.reference.four_fifths(subject.small))
+        screen.print(subject.reference.four_fifths(subject.drawn.min_group))
     if subject.timeline is not None:
         screen.print(_over_time(subject.timeline))
     if subject.slices is not None:
@@ -69,13 +90,13 @@ def _cells(subject: Subject) -> Table:
         table.add_column(name, justify="right")
     for rate in subject.cells:
         value, span = _shown(rate.estimate, 1)
-        small = "dim" if rate.group in subject.small else None
+        small = "dim" if subject.few(rate.estimate) else None
         support = count(rate.estimate.support)
         table.add_row(str(rate.name), rate.group, support, value, span, style=small)
     return table
 
 
-def _metrics(subject: Subject, wide: bool) -> Table:
+def _metrics(subject: Subject, names: Sequence[str], wide: bool) -> Table:
     """The name of a metric is what --fail-over takes, so it is folded rather than cut off."""
     table = Table(title="Metrics, in % and points", title_justify="left", box=box.SIMPLE_HEAD)
     table.add_column("metric", overflow="fold", min_width=_longest())
@@ -83,13 +104,18 @@ def _metrics(subject: Subject, wide: bool) -> Table:
         table.add_column("", overflow="fold")
     for name in ("value", f"{100 * subject.drawn.level:g} % interval", "support"):
         table.add_column(name, justify="right")
-    for key, e in subject.estimates.items():
+    for key, e in ((key, subject.estimates[key]) for key in names):
         better = {"high": "↑", "low": "↓"}[catalogue.named(key).better]
         value, span = _shown(e, 2)
         span = f"≈ {span}" if key in subject.approximate else span
-        label = [catalogue.label_of(key)] if wide else []
+        label = [_label(subject, key)] if wide else []
         table.add_row(f"{key} {better}", *label, value, span, count(e.support))
     return table
+
+
+def _label(subject: Subject, key: str) -> str:
+    served = subject.worst_served if key == "worst_group_accuracy" else ""
+    return f"{catalogue.label_of(key)}: {served}" if served else catalogue.label_of(key)
 
 
 def _against(subject: Subject, reference: Reference) -> Table:
@@ -102,7 +128,8 @@ def _against(subject: Subject, reference: Reference) -> Table:
     for rate in _PRINTED_RATES:
         for a in reference.rates[rate]:
             ends = ["{} ({})".format(*_shown(e, 1)) for e in (a.difference, a.ratio)]
-            table.add_row(rate, a.group, *ends, style="dim" if a.group in subject.small else None)
+            faint = subject.few(a.difference)
+            table.add_row(rate, a.group, *ends, style="dim" if faint else None)
     return table
 
 

@@ -7,8 +7,10 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from shasam.metrics import Claim, Comparison, Estimate, Slices
-from shasam.metrics.counts import recalls
+from shasam.metrics import Claim, Comparison, Estimate, Slices, widest
+from shasam.metrics.counts import right_by_class
+from shasam.metrics.power import smallest_gap
+from shasam.metrics.tested import compared_rates
 from shasam.report.subject import Subject
 
 
@@ -51,13 +53,8 @@ def verdict(subject: Subject) -> list[str]:
         f"classified correctly ({100 * subject.drawn.level:g} % interval {interval(acc)})."
     )
     lines += weighing(subject)
-    if subject.small:
-        few, many = len(subject.small) == 1, len(subject.small) > 5
-        names = joined([*subject.small[:5], *(["others"] if many else [])])
-        lines.append(
-            f"{'One group has' if few else f'{len(subject.small)} groups have'} fewer than "
-            f"{subject.drawn.min_group} {subject.unit} ({names}): shown, but not compared."
-        )
+    lines += left_out(subject)
+    lines += detectable(subject)
     return lines
 
 
@@ -94,10 +91,35 @@ def verdict_over(subjects: Sequence[Subject]) -> list[str]:
     few = [f"{len(s.small)} of {s.attribute}" for s in subjects if s.small]
     if few:
         lines.append(
-            f"Groups with fewer than {first.drawn.min_group} {first.unit} are shown, but not "
-            f"compared: {joined(few)}."
+            f"Groups with fewer than {first.drawn.min_group} {first.unit} of a class are shown in "
+            f"grey, but not compared in it: {joined(few)}."
         )
     return lines
+
+
+def left_out(subject: Subject) -> list[str]:
+    """Which groups are not compared, because a class has too few rows in them."""
+    if not subject.small:
+        return []
+    number, many = len(subject.small), len(subject.small) > 5
+    names = joined([*subject.small[:5], *(["others"] if many else [])])
+    return [
+        f"{'One group has' if number == 1 else f'{number} groups have'} fewer than "
+        f"{subject.drawn.min_group} {subject.unit} of a class ({names}): shown in grey, but not "
+        "compared there."
+    ]
+
+
+def detectable(subject: Subject) -> list[str]:
+    """The smallest gap that the table would show, so that 'no gap' can be judged."""
+    found = smallest_gap(subject.counts, subject.drawn.min_group, subject.drawn.level)
+    if found is None:
+        return []
+    return [
+        f"The smallest gap that this table shows with 80 % probability is {percent(found.gap)} "
+        f"points, between {found.low_group} and {found.high_group}"
+        + (f" where the class is {found.name}." if found.name else ".")
+    ]
 
 
 def weighing(subject: Subject) -> list[str]:
@@ -120,25 +142,59 @@ def harms(subject: Subject) -> list[str]:
 
     Two classes have two errors, and both are told; of more classes only the widest is.
     """
-    counts = subject.counts.only(subject.counts.large(subject.drawn.min_group))
-    if counts.empty_cells() or len(counts.groups) < 2:
+    least, counts = subject.drawn.min_group, subject.counts
+    rates_CG, _ = compared_rates(counts, right_by_class, subject.positive, least)
+    compared_C = (~np.isnan(rates_CG)).sum(1)
+    if compared_C.min() < 2 or (least <= 0 and counts.empty_cells()):
         return _harm_over_classes(subject)
-    wrong_CG = 1 - recalls(counts.n_CPG)
     two = len(counts.classes) == 2
-    shown = np.argsort(-np.ptp(wrong_CG, axis=1), kind="stable")[: 2 if two else 1]
+    found = []
+    for c in range(len(counts.classes)):
+        level = subject.drawn.level
+        pair = widest(counts, "eo_mean", positive=subject.positive, level=level, least=least, row=c)
+        if pair is not None:
+            found.append((c, pair))
+    found.sort(key=lambda x: -x[1].gap.value)
     lines = []
-    for c in shown.tolist():
-        most, least = int(wrong_CG[c].argmax()), int(wrong_CG[c].argmin())
-        high, low = float(wrong_CG[c, most]), float(wrong_CG[c, least])
-        error = f"{counts.classes[1 - c]}" if two else "wrong"
-        extremes = "" if len(counts.groups) == 2 else f" (extremes of {len(counts.groups)} groups)"
-        times = f", {high / low:.1f} times as often" if low > 0 and high >= 1.25 * low else ""
+    for c, pair in found[: 2 if two else 1]:
+        error = counts.classes[1 - c] if two else "wrong"
+        number = int(compared_C[c])
+        of = "" if number == 2 else f" (of {number} groups, the two that surely differ most)"
+        opening = f"Where {subject.outcome or 'the true class'} is {counts.classes[c]}, "
         lines.append(
-            f"Where {subject.outcome or 'the true class'} is {counts.classes[c]}, the prediction "
-            f"was {error} in {percent(high)} % of cases in group {counts.groups[most]} and "
-            f"{percent(low)} % in group {counts.groups[least]}{times}{extremes}."
+            f"{opening}the prediction was {error} in "
+            f"{_twice(pair.low.value, pair.low_group, pair.high.value, pair.high_group)}{of}."
+        )
+        lines += _largest_two(
+            subject, c, {pair.low_group, pair.high_group}, f"{opening}it was {error} in "
         )
     return lines
+
+
+def _twice(worse: float, worse_group: str, better: float, better_group: str) -> str:
+    """How often the prediction was wrong in two groups, from how often it was right."""
+    high, low = 1 - worse, 1 - better
+    times = f", {high / low:.1f} times as often" if low > 0 and high >= 1.25 * low else ""
+    return (
+        f"{percent(high)} % of cases in group {worse_group} and {percent(low)} % in group "
+        f"{better_group}{times}"
+    )
+
+
+def _largest_two(subject: Subject, c: int, told: set[str], opening: str) -> list[str]:
+    """The same for the two largest groups, where others were told: most people are in those."""
+    counts = subject.counts
+    order = np.argsort(-counts.sizes_G, kind="stable")[:2].tolist()
+    names = {counts.groups[g] for g in order}
+    rates_CG, _ = compared_rates(counts, right_by_class, subject.positive, subject.drawn.min_group)
+    if len(counts.groups) < 3 or names == told or np.isnan(rates_CG[c, order]).any():
+        return []
+    worse, better = sorted(order, key=lambda g: rates_CG[c, g])
+    sizes = _twice(
+        float(rates_CG[c, worse]), counts.groups[worse],
+        float(rates_CG[c, better]), counts.groups[better],
+    )  # fmt: skip
+    return [f"{opening}{sizes} (the two largest groups)."]
 
 
 def _harm_over_classes(subject: Subject) -> list[str]:

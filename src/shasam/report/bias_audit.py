@@ -1,0 +1,245 @@
+"""The bias audit of New York City's Local Law 144: impact ratios with bounds, header and hashes.
+
+It needs no labels: a column of selections or of scores, and the sex and race/ethnicity of people.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import yaml
+
+import shasam
+from shasam.errors import DataError, InputError
+from shasam.files import file_sha256
+from shasam.metrics.impact import Impact, impact_ratios
+from shasam.registry import did_you_mean
+from shasam.report.predictions import PREDICTIONS, Columns, absent_values
+from shasam.tables import MISSING_WORDS, TableFile, open_table
+
+UNKNOWN_WORDS = frozenset((*MISSING_WORDS, "unknown", "not specified", "declined to answer"))
+HEADER = {
+    "auditor": "Independent auditor",
+    "audit_date": "Date of the audit",
+    "tool": "Tool (AEDT)",
+    "tool_version": "Version of the tool",
+    "distribution_date": "Distribution date of the tool",
+    "data_source": "Source of the data",
+    "data_period": "Period of the data",
+    "data_kind": "Historical or test data",
+    "explanation": "Explanation",
+}
+KINDS = ("historical", "test")
+
+
+@dataclass(frozen=True)
+class BiasAudit:
+    """What the form needs: header, tables, and what was done with which data."""
+
+    header: dict[str, str]
+    asked: dict[str, Any]
+    impacts: tuple[Impact, ...]
+    rows: int
+    rate: str  # "selection" or "scoring"
+    median: float | None
+    data_sha256: str
+
+    @property
+    def result(self) -> dict[str, Any]:
+        """What the second hash is of."""
+        return {
+            "standard": "ll144",
+            "asked": self.asked,
+            "header": self.header,
+            "rows": self.rows,
+            "rate": self.rate,
+            "median_score": None if self.median is None else round(self.median, 9),
+            "tables": [i.as_dict() for i in self.impacts],
+        }
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain JSON, with the hashes of data and result."""
+        return {
+            "made_by": f"shasam {shasam.__version__}",
+            "data_sha256": self.data_sha256,
+            "result_sha256": hash_of(self.result),
+            "result": self.result,
+        }
+
+
+def hash_of(result: Mapping[str, Any]) -> str:
+    """SHA-256 of a result as JSON with sorted keys and no spaces."""
+    text = json.dumps(result, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def header_of(texts: Sequence[str]) -> dict[str, str]:
+    """The header of the form from ``field=text`` and YAML files."""
+    out = fields_of(texts, HEADER)
+    if out.get("data_kind", KINDS[0]) not in KINDS:
+        raise InputError(f"data_kind is {out['data_kind']!r}; it must be historical or test")
+    return out
+
+
+def fields_of(texts: Sequence[str], known: Mapping[str, str]) -> dict[str, str]:
+    """Fields from ``field=text`` and from YAML files, later ones over earlier ones."""
+    out: dict[str, str] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        given = {name.strip(): value.strip()} if equals else read_yaml(Path(text))
+        if not isinstance(given, dict):
+            raise InputError(f"{text} must hold fields such as '{next(iter(known))}: text'")
+        for key, field in given.items():
+            if key not in known:
+                raise InputError(f"there is no field {key!r}{did_you_mean(str(key), known)}")
+            out[key] = str(field)
+    return out
+
+
+def read_yaml(path: Path) -> Any:
+    """A YAML file as plain values."""
+    try:
+        return yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror or error}") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise InputError(f"{path} is no YAML: {error}") from None
+
+
+def bias_audit(
+    path: Path, columns: Columns, header: Mapping[str, str], level: float = 0.95
+) -> BiasAudit:
+    """Audit a table of people: selections or scores, by sex, race/ethnicity and both together."""
+    source = open_table(path)
+    if len(columns.sensitive) != 2:
+        raise InputError(
+            "--standard ll144 compares sex, race/ethnicity and both together: name the two columns "
+            "with --sensitive, sex first"
+        )
+    outcome = _outcome(source, columns)
+    rows = source.read(list(dict.fromkeys([outcome, *columns.sensitive])))
+    if not rows.num_rows:
+        raise DataError(f"{source.name} has no rows; there is nothing to audit")
+    selected, rate, median = _selected(rows, outcome, columns, source.name)
+    names = [_categories(rows, column, source) for column in columns.sensitive]
+    both = np.where((names[0] == "") | (names[1] == ""), "", _joined(names[0], names[1]))
+    attributes = (*columns.sensitive, " & ".join(columns.sensitive))
+    impacts = tuple(
+        _impact(attribute, categories, selected, level)
+        for attribute, categories in zip(attributes, (*names, both), strict=True)
+    )
+    asked = {
+        "prediction": columns.prediction,
+        "score": list(columns.scores),
+        "threshold": columns.threshold,
+        "positive": columns.positive,
+        "sensitive": list(columns.sensitive),
+        "level": level,
+    }
+    return BiasAudit(dict(header), asked, impacts, rows.num_rows, rate, median, file_sha256(path))
+
+
+def verify(document: Path, data: Path) -> list[str]:
+    """What differs between a bias audit in a JSON file and the same audit of the data, if any."""
+    try:
+        told = json.loads(document.read_text(encoding="utf-8"))
+        result, asked = told["result"], told["result"]["asked"]
+        columns = Columns(
+            prediction=asked["prediction"],
+            scores=tuple(asked["score"]),
+            threshold=asked["threshold"],
+            positive=asked["positive"],
+            sensitive=tuple(asked["sensitive"]),
+        )
+        header, level = header_of([f"{k}={v}" for k, v in result["header"].items()]), asked["level"]
+    except OSError as error:
+        raise InputError(f"{document} cannot be read: {error.strerror or error}") from None
+    except (KeyError, TypeError, ValueError, AttributeError):
+        raise InputError(f"{document} is no bias audit of shasam: write one with --json") from None
+    differ = []
+    if told.get("result_sha256") != hash_of(result):
+        differ.append("the result was changed after its hash was made")
+    if told.get("data_sha256") != file_sha256(data):
+        differ.append(f"{data.name} is not the file that was audited (another SHA-256)")
+    again = bias_audit(data, columns, header, float(level))
+    if json.loads(json.dumps(again.result)) != result:
+        differ.append("computed again, the numbers differ")
+    return differ
+
+
+def _outcome(source: TableFile, columns: Columns) -> str:
+    """The column of selections or scores."""
+    usual = [c for c in (*PREDICTIONS, "selected", "score") if c in source.column_names]
+    given = columns.prediction or (columns.scores[0] if columns.scores else None)
+    if given is None and not usual:
+        raise InputError(
+            f"{source.name} has neither selections nor scores; name one with --prediction or "
+            "--score"
+        )
+    for column in (given or usual[0], *columns.sensitive):
+        if column not in source.column_names:
+            raise InputError(
+                f"{source.name} has no column {column!r}{did_you_mean(column, source.column_names)}"
+            )
+    return given or usual[0]
+
+
+def _selected(
+    rows: pa.Table, outcome: str, columns: Columns, where: str
+) -> tuple[np.ndarray, str, float | None]:
+    """Who is selected, or scores above the median of all."""
+    values = rows.column(outcome)
+    if absent_values(values).any():
+        raise InputError(f"some rows of {where} have no value in the column {outcome!r}")
+    is_score = outcome in columns.scores or (columns.prediction is None and outcome == "score")
+    if is_score:
+        if not (pa.types.is_floating(values.type) or pa.types.is_integer(values.type)):
+            raise InputError(f"the score column {outcome!r} of {where} does not hold numbers")
+        x = values.to_numpy(zero_copy_only=False).astype(np.float64)
+        if columns.threshold is not None:
+            return x >= columns.threshold, "selection", None
+        median = float(np.median(x))
+        return x > median, "scoring", median
+    texts = np.array([str(v) for v in values.to_pylist()])
+    known = sorted(set(texts.tolist()))
+    positive = columns.positive or (known[-1] if len(known) == 2 else "")
+    if positive not in known:
+        raise InputError(
+            f"say with --positive which value of {outcome!r} means selected: {', '.join(known[:8])}"
+        )
+    return texts == positive, "selection", None
+
+
+def _categories(rows: pa.Table, column: str, source: TableFile) -> np.ndarray:
+    """The category of each row, empty where it is unknown."""
+    texts = ["" if v is None else str(v).strip() for v in rows.column(column).to_pylist()]
+    names = np.array(["" if t.lower() in UNKNOWN_WORDS else t for t in texts], dtype=object)
+    distinct = set(names.tolist()) - {""}
+    if not 2 <= len(distinct) <= 50:
+        raise InputError(
+            f"the column {column!r} of {source.name} has {len(distinct)} categories; it needs 2 "
+            "to 50"
+        )
+    return names
+
+
+def _joined(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    return np.array([f"{x} & {y}" for x, y in zip(a, b, strict=True)], dtype=object)
+
+
+def _impact(attribute: str, names: np.ndarray, selected: np.ndarray, level: float) -> Impact:
+    known = sorted(set(names.tolist()) - {""})
+    assessed = [int((names == name).sum()) for name in known]
+    chosen = [int(selected[names == name].sum()) for name in known]
+    missing = names == ""
+    return impact_ratios(
+        attribute, known, assessed, chosen,
+        unknown=int(missing.sum()), unknown_selected=int(selected[missing].sum()), level=level,
+    )  # fmt: skip
