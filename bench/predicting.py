@@ -20,7 +20,7 @@ from bench.data import photographs
 from shasam.data.decode import decode
 from shasam.data.folder import Folder
 from shasam.data.vector_files import open_features
-from shasam.pipeline.execute import build_method
+from shasam.pipeline.build import build_method
 from shasam.pipeline.load import Model
 from shasam.pipeline.prediction import Item, PredictionBlock, image_blocks, vector_blocks
 from shasam.spec import resolve

@@ -52,7 +52,7 @@ MAY_IMPORT = {
         "runs",
         "report",
     },
-    "export": {"pipeline", "runs", "methods", "data", "metrics", "report"},
+    "export": {"pipeline", "runs", "methods", "models", "data", "metrics", "report"},
     "integrations": {"sampling", "mining", "losses"},
     "reproduce": {
         "spec",

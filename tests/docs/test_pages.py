@@ -31,15 +31,12 @@ NODES = "needs two machines; tests/reliability/test_nodes.py has two agents on o
 HUB = "needs a model of the hub"
 RAY = "needs Ray; make test-ray runs such commands"
 # command lines that are only parsed, and why
+FILE = "a network of the reader's; tests/models/test_onnx_encoder.py has its own"
 ONLY_PARSED = {
-    "shasam sweep experiments/earns-its-keep/grid.yaml --out runs/earns-its-keep": "an hour",
-    "shasam records keep runs/earns-its-keep experiments/earns-its-keep": "needs that hour's runs",
     "shasam reproduce utkface --utkface DIR --seeds 5 --jobs 2": REPRODUCED,
     "shasam reproduce table2 --celeba DIR --settings a/m,a/y --rows resnet --seeds 3": REPRODUCED,
     "shasam reproduce table2 --data faces --profile quick": REPRODUCED,
     "shasam reproduce mine.yaml --utkface DIR": REPRODUCED,
-    "shasam reproduce table2 --celeba celeba --allow-missing --profile short --jobs 2 --keep experiments/tables-celeba": REPRODUCED,  # noqa: E501
-    "shasam reproduce utkface --utkface utkface --profile short --seeds 5 --jobs 2 --keep experiments/tables-utkface": REPRODUCED,  # noqa: E501
     "shasam train shasam --data celeba --root DIR --devices 2 --out /shared/runs": NODES,
     "shasam train shasam --data celeba --root DIR --devices 2 --out /shared/runs --resume": NODES,
     "shasam sweep grid.yaml --out runs --engine ray": RAY,
@@ -51,6 +48,10 @@ ONLY_PARSED = {
     "shasam embed --encoder hf:facebook/dinov2-small --csv people.csv --root photos --out people.parquet": HUB,  # noqa: E501
     "shasam train balanced --data utkface --root DIR --encoder efficientnet-lite0 --size 96 --steps 250": "minutes",  # noqa: E501
     "shasam train --set options.mining.miner=nearest": PLUGIN,
+    "shasam embed --encoder onnx:face.onnx --size 112 --set model.range=half --csv people.csv --root photos --out people.parquet": FILE,  # noqa: E501
+    "shasam train balanced --data celeba --root DIR --setting a/m --encoder efficientnet-lite0 --size 96 --freeze 8 --cache --steps 400": "minutes",  # noqa: E501
+    "shasam embed --encoder efficientnet-lite0 --data celeba --root DIR --allow-missing --size 128 --out celeba.parquet": "minutes",  # noqa: E501
+    "shasam reproduce table2 --profile frozen --features celeba.parquet --seeds 10 --keep experiments/frozen-efficientnet": REPRODUCED,  # noqa: E501
     "python -m pytest tests/test_structure.py -n 0": "tests that start tests",
     "python -m experiments.learns": "hours",
 }

@@ -31,8 +31,7 @@ from shasam.runs.records import by_label, keep, read_records, unpack
 ROOT = Path(__file__).parents[2]
 EXPERIMENTS = ROOT / "experiments"
 ALIVE = EXPERIMENTS / "alive"
-RESULTS = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
-# name of a table -> the page it is printed in (None: docs/results.md), and how it is made
+# name of a table -> the experiment whose page it is printed in, and how it is made
 TABLES = {
     "earns its keep": ("earns-its-keep", lambda: table.table(EXPERIMENTS / "earns-its-keep")),
     "earns its keep, planned": (
@@ -40,7 +39,7 @@ TABLES = {
         lambda: paired.planned(EXPERIMENTS / "earns-its-keep"),
     ),
     "earns its keep, primary": (
-        None,
+        "earns-its-keep",
         lambda: paired.planned(EXPERIMENTS / "earns-its-keep", ["primary"]),
     ),
     "hidden strata": ("earns-its-keep", lambda: strata.table(EXPERIMENTS / "earns-its-keep")),
@@ -81,10 +80,10 @@ TABLES = {
         ),
     ),
     "runs that had not learnt": (None, learnt.table),
-    "wrong labels": (None, lambda: noise.table(EXPERIMENTS / "embeddings-noise")),
-    "pretrained": (None, lambda: table.table(EXPERIMENTS / "pretrained")),
+    "wrong labels": ("embeddings-noise", lambda: noise.table(EXPERIMENTS / "embeddings-noise")),
+    "pretrained": ("pretrained", lambda: table.table(EXPERIMENTS / "pretrained")),
     "every method on embeddings, paired": (
-        None,
+        "embeddings-all",
         lambda: paired.table(
             EXPERIMENTS / "embeddings-all",
             "shasam",
@@ -112,7 +111,7 @@ TABLES = {
         ),
     ),
     **{
-        question: (None, lambda question=question: settings.table(question))
+        question: ("earns-its-keep", lambda question=question: settings.table(question))
         for question in settings.QUESTIONS
     },
 }
@@ -121,9 +120,7 @@ TABLES = {
 COMPARED = ["accuracy", "eo_mean", "worst_group_accuracy", "demographic_parity"]
 
 
-def page(experiment: str | None) -> str:
-    if experiment is None:
-        return RESULTS
+def page(experiment: str) -> str:
     return (EXPERIMENTS / experiment / "README.md").read_text(encoding="utf-8")
 
 

@@ -18,7 +18,7 @@ from shasam.data.decode import BadImage, decode
 from shasam.documents import parse_json, parse_yaml
 from shasam.errors import ShasamError
 from shasam.mining.offline import read_embeddings, read_labels
-from shasam.pipeline.execute import outline
+from shasam.pipeline.build import outline
 from shasam.pipeline.load import load
 from shasam.pipeline.sweeps import expand
 from shasam.report import write_report

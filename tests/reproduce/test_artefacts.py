@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import subprocess
+import sys
 import xml.etree.ElementTree as ElementTree
 from dataclasses import replace
 from pathlib import Path
@@ -11,8 +13,9 @@ import pytest
 
 from shasam.cli import main
 from shasam.errors import DataError, SpecError
+from shasam.pipeline import sweeps as sweeping
 from shasam.report.published import printed_table
-from shasam.reproduce import cost, filling, make, render, table1
+from shasam.reproduce import cost, filling, render, table1
 from shasam.reproduce.artefact import (
     NAMES,
     Artefact,
@@ -23,9 +26,14 @@ from shasam.reproduce.artefact import (
     place_of,
 )
 from shasam.reproduce.filling import RecordedRequest, made_with
+from shasam.reproduce.official import (
+    majority_share,
+    official_accuracy,
+    official_counts,
+    official_majority,
+)
 from shasam.runs.records import read_records
 from shasam.spec import resolve
-from shasam.spec.layers import PROFILES
 
 pytestmark = pytest.mark.needs_torch
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
@@ -112,7 +120,7 @@ def compared(columns: int, seeds: int, own: str) -> list[filling.RowDifference]:
     for run in runs:
         step = run.seed if own == "seed" else numbers[run.column]
         value = 0.5 + (0.02 + 0.01 * step if run.row == "SHaSaM FLCMI" else 0.0)
-        test = {None: {"accuracy": value, "eo_mean": 0.1}}
+        test = {None: {"official_accuracy": value, "eo_mean": 0.1}}
         if run.row != "FSCL+" and (run.row, run.seed) != ("CE", 0):  # one row and one seed missing
             done[run.identity] = filling.RunResult(test, "abc" * 8, {"images_seen": 96})
     full = filling.fill(one, runs, done, profile="smoke", data="celeba", refused=refused)
@@ -120,9 +128,9 @@ def compared(columns: int, seeds: int, own: str) -> list[filling.RowDifference]:
 
 
 def test_rows_are_compared_over_settings_or_seeds_whichever_there_are_more_of():
-    pair = ("SHaSaM FLCMI", "CE", "accuracy")
+    pair = ("SHaSaM FLCMI", "CE", "official_accuracy")
     settings = {(d.row, d.other, d.metric): d for d in compared(8, 3, "column")}
-    assert ("SHaSaM FLCMI", "FSCL+", "accuracy") not in settings  # FSCL+ has no run
+    assert ("SHaSaM FLCMI", "FSCL+", "official_accuracy") not in settings  # FSCL+ has no run
     found = settings[pair]
     assert (found.over, found.ours.support) == ("settings", 8)
     assert found.ours.difference == pytest.approx(2 + 3.5)  # points; the mean of 0 ... 7
@@ -270,23 +278,72 @@ def files(folder: Path) -> dict[str, bytes]:
 
 
 def test_what_records_were_made_with_is_found_out():
-    def lies_in(one: Artefact, part: bool) -> DataLocation:
+    def lies_in(one: Artefact, part: bool, vectors: bool) -> DataLocation:
+        assert not vectors
         return place_of(one, celeba=Path("celeba"), part=part)
 
-    def made(name: str, profiles: list[str], columns: list[str] | None = None) -> RecordedRequest:
+    def made(name: str, profile: str | None, columns: list[str] | None = None) -> RecordedRequest:
         def declared(profile: str) -> Artefact:
             return artefact(name, profile=profile).only(None, columns)
 
         records = EXPERIMENTS / "tables-celeba"
-        return made_with(records, declared, lies_in, profiles, [False, True])
+        return made_with(records, declared, lies_in, profile)
 
-    assert made("budget", list(PROFILES)) == RecordedRequest("short", part=True, seeds=3)
-    found = made("convergence", list(PROFILES), ["50 steps"])  # a column of this profile alone
+    assert made("budget", None) == RecordedRequest("short", part=True, seeds=3)
+    found = made("convergence", None, ["50 steps"])  # a column of this profile alone
     assert found.profile == "short"
     with pytest.raises(SpecError, match="no setting '5 steps'"):
-        made("convergence", list(PROFILES), ["5 steps"])
-    with pytest.raises(DataError, match=r"no record of .* is a run of budget"):
-        made("budget", ["cpu"])
+        made("convergence", None, ["5 steps"])
+    with pytest.raises(DataError, match=r"no record of .* is a run of this artefact"):
+        made("budget", "cpu")
+
+
+def test_a_table_comes_out_of_records_without_torch(tmp_path):
+    program = (
+        "import sys; from shasam.cli import main\n"
+        "try: main(['reproduce', 'table2', '--from-records', sys.argv[1], '--to', sys.argv[2]])\n"
+        "except SystemExit as end: assert not end.code, end.code\n"
+        "assert 'torch' not in sys.modules"
+    )
+    words = [sys.executable, "-c", program, str(EXPERIMENTS / "tables-celeba"), str(tmp_path)]
+    subprocess.run(words, check=True, capture_output=True)
+    page = EXPERIMENTS.parent / "docs" / "tables" / "table2.md"
+    assert (tmp_path / "table2.md").read_bytes() == page.read_bytes()
+
+
+def test_rows_on_vectors_of_a_frozen_network_need_vectors(tmp_path, capsys):
+    words = ["reproduce", "table2", "--profile", "frozen", "--celeba", str(tmp_path)]
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+    assert ended.value.code == 2
+    assert "--features FILE" in capsys.readouterr().err
+
+
+def test_accuracy_is_weighed_to_the_shares_of_the_whole_test_split():
+    protocol = {"target": "Attractive", "sensitive": "Male"}
+    right = {(0, 0): (10, 5), (0, 1): (10, 10), (1, 0): (1000, 500), (1, 1): (4, 1)}
+    counts = official_counts()["Attractive/Male"]
+    total = sum(map(sum, counts))
+    wanted = (0.5 * counts[0][0] + counts[0][1] + 0.5 * counts[1][0] + 0.25 * counts[1][1]) / total
+    assert official_accuracy(protocol, right) == pytest.approx(wanted)
+    assert majority_share(right) == pytest.approx(1004 / 1024)
+    assert official_majority("Big_Nose", "Male") == pytest.approx(0.788, abs=5e-4)
+    assert official_accuracy({"target": "Young", "sensitive": "Male"}, right) is None
+    del right[1, 1]
+    assert official_accuracy(protocol, right) is None  # a cell without test rows
+    assert total == 19_962 == sum(map(sum, official_counts()["Male/Attractive"]))
+
+
+def test_the_papers_accuracy_stands_beside_that_of_official_shares_alone():
+    one = artefact("table2", profile="short").only(["resnet"], ["a/m"])
+    runs, _ = cells(one, DataLocation("celeba"), profile="short", seeds=1, check=False)
+    test = {None: {"accuracy": 0.9, "official_accuracy": 0.8, "eo_mean": 0.1}}
+    done = {c.asked: filling.RunResult(test, "abc" * 8, {"images_seen": 9}, 0.547) for c in runs}
+    how = {"profile": "short", "data": "celeba", "refused": {}}
+    full = filling.fill(one, runs, done, **how, key=lambda cell: cell.asked)
+    text = render.as_markdown(full)
+    assert "| CE | 79.6 · 80.0 (+0.4) |" in text and "| CE | 90.0 |" in text
+    assert "whole test split a/m 50.4; in ours a/m 54.7" in text
 
 
 def test_what_is_done_is_written_and_kept_where_another_run_fails(tmp_path, monkeypatch):
@@ -298,13 +355,13 @@ def test_what_is_done_is_written_and_kept_where_another_run_fails(tmp_path, monk
     )
     words = ["reproduce", str(own), "--data", "faces", "--profile", "smoke", "--seeds", "1"]
     words += ["--out", str(tmp_path / "runs"), "--keep", str(tmp_path / "kept")]
-    carried_out = make.sweep
+    carried_out = sweeping.sweep
 
     def first_alone(specs, out, how, **more):
         (done,) = carried_out(specs[:1], out, how)  # nothing is told: no table on the way
         return [done, replace(done, spec=specs[1], status="failed")]
 
-    monkeypatch.setattr(make, "sweep", first_alone)
+    monkeypatch.setattr(sweeping, "sweep", first_alone)
     with pytest.raises(SystemExit) as ended:
         main([*words, "--to", str(tmp_path / "to")])
     assert ended.value.code == 2

@@ -10,7 +10,8 @@ import pytest
 import torch
 from tests.tiny_data import TinyData
 
-from shasam.pipeline.execute import build_method, execute
+from shasam.pipeline.build import build_method
+from shasam.pipeline.execute import execute
 from shasam.pipeline.load import load
 from shasam.runs.directory import read_predictions
 from shasam.spec import resolve

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import torch
 from tests.tiny_data import TinyData
 
+from shasam.errors import DataError
 from shasam.pipeline.execute import execute
 from shasam.pipeline.results import fit_head
+from shasam.report.model_section import transfers
+from shasam.report.page import write_report
 from shasam.runs.directory import read_log
 from shasam.spec import resolve
 from shasam.training.inference import linear_guess, mlp_guess, within_class
@@ -86,3 +90,42 @@ def test_neither_the_natural_head_nor_the_curve_changes_what_is_learnt(tmp_path)
     full = ran(tmp_path, probe_every=2)
     for name in ("predictions.parquet", "model.safetensors"):
         assert bare.file(name).read_bytes() == full.file(name).read_bytes()
+
+
+def people(folder, n=400):
+    """Vectors that show a target, a group and another attribute, and their table."""
+    rng = np.random.default_rng(0)
+    t, s, young = (rng.integers(0, 2, n) for _ in range(3))
+    young = np.where(rng.random(n) < 0.8, s, young)  # the group tells much about it
+    vectors = np.stack([t, s, young], 1) + rng.normal(0, 0.4, (n, 3))
+    np.save(folder / "x.npy", vectors.astype(np.float32))
+    lines = [f"{a},{b},{c}" for a, b, c in zip(t, s, young, strict=True)]
+    (folder / "labels.csv").write_text("\n".join(["t,s,Young", *lines]) + "\n", encoding="utf-8")
+    return {"features": str(folder / "x.npy"), "csv": str(folder / "labels.csv")}
+
+
+def test_heads_for_other_targets_are_reported_by_strength(tmp_path):
+    data = {**people(tmp_path), "target": "t", "sensitive": "s"}
+    body = {"method": "balanced-hidden", "data": data, "train": {"transfer": "young,t"}}
+    spec = resolve(body, profile="smoke")
+    assert spec.train.transfer == ("young", "t")
+    assert "transfer" not in resolve({**body, "train": {}}, profile="smoke").as_dict()["train"]
+    run = execute(spec, tmp_path, runtime=QUIET)
+    found = run.metrics()["transfer"]
+    assert list(found) == ["young", "t"]
+    assert list(found["young"]["encoder"]) == ["linear", "small", "large"]
+    head = found["young"]["encoder"]["large"]["test"]
+    assert head["accuracy"]["value"] > found["young"]["majority"]
+    assert head["eo_mean"]["value"] > 0.1  # the head leans on the group that the vectors show
+    rows = transfers(run.metrics())
+    assert [row["strength"] for row in rows[:3]] == ["linear", "small", "large"]
+    write_report([run.path], run.path / "report.html")
+    page = (run.path / "report.html").read_text(encoding="utf-8")
+    assert "Are they fair for another target?" in page and "512 hidden units" in page
+
+
+def test_a_column_that_is_not_there_is_an_error_that_names_those_there_are(tmp_path):
+    data = {**people(tmp_path), "target": "t", "sensitive": "s"}
+    body = {"method": "ce", "data": data, "train": {"transfer": "youg"}}
+    with pytest.raises(DataError, match="Young"):
+        execute(resolve(body, profile="smoke"), tmp_path, runtime=QUIET)

@@ -9,8 +9,9 @@ import torch
 from tests.tiny_data import TinyData
 
 from shasam.errors import MemoryLimitError, ShasamError, SpecError
-from shasam.pipeline import execute as execute_module
-from shasam.pipeline.execute import build_method, execute, outline
+from shasam.pipeline import build as build_module
+from shasam.pipeline.build import build_method, outline
+from shasam.pipeline.execute import execute
 from shasam.registry import names
 from shasam.spec import resolve
 from shasam.training.runtime import Runtime, make_fabric
@@ -53,7 +54,7 @@ def test_what_a_step_keeps_is_counted_without_computing_it(encoder: str) -> None
     spec = resolve({"method": "ce", "model": {"encoder": encoder}}, profile="smoke")
     outlined, (built, _) = outline(spec, 2, 2), build_method(spec, 2, 2)
     assert outlined is not None
-    counted = execute_module.kept_for_backward(outlined.encoder, 32)
+    counted = build_module.kept_for_backward(outlined.encoder, 32)
     own = {p.untyped_storage().data_ptr() for p in built.parameters()}
     kept: dict[int, int] = {}
 
@@ -71,11 +72,11 @@ def test_what_a_step_keeps_is_counted_without_computing_it(encoder: str) -> None
 def test_a_step_that_cannot_fit_is_refused_before_it_is_taken(tmp_path, monkeypatch) -> None:
     data = {"size": 128}
     spec = resolve({"method": "fscl+", "data": data, "train": {"steps": 1}}, profile="paper")
-    monkeypatch.setattr(execute_module, "available_memory", lambda: 16 << 30)
+    monkeypatch.setattr(build_module, "available_memory", lambda: 16 << 30)
     with pytest.raises(MemoryLimitError, match=r"256 views of 128 px .* 1[78]\.\d GiB .*bf16"):
         execute(spec, tmp_path, runtime=Runtime(device="cpu", quiet=True), data=TinyData())
     half = resolve(spec.as_dict(), {"train": {"precision": "bf16-mixed"}})
-    execute_module.check_activations(half, 2, 2)
+    build_module.check_activations(half, 2, 2)
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ def compare(
     data: DataFlags = NO_DATA,
     model: ModelFlags = NO_MODEL,
     train: TrainFlags = NO_TRAIN,
-    profile: Literal["paper", "cpu", "quick", "short", "smoke"] = "quick",
+    profile: Literal["paper", "cpu", "quick", "short", "frozen", "smoke"] = "quick",
     seeds: int = 3,
     set_: SetFlag = None,
     out: Path = Path("runs"),

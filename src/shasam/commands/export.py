@@ -14,6 +14,8 @@ def export(
     format: Literal["onnx", "torchscript", "safetensors", "hub"] = "onnx",
     out: Path | None = None,
     allow_chance: Annotated[bool, Parameter(negative=())] = False,
+    images: Annotated[bool, Parameter(negative=())] = False,
+    encoder: str | None = None,
 ) -> None:
     """Write a trained model for another program.
 
@@ -31,12 +33,18 @@ def export(
         The file to write, or the folder for hub; else model with the ending of the format.
     allow_chance
         Also export a model that is no better than chance on the test split of its run.
+    images
+        For a model of vectors that `shasam embed` made: put their encoder in front, so that one
+        file takes images.
+    encoder
+        Where that encoder is now, such as onnx:FILE; else where it was.
     """
     from shasam.export import export as write
     from shasam.output import say
 
     endings = {"onnx": ".onnx", "torchscript": ".pt", "safetensors": ".safetensors", "hub": ""}
-    made = write(run, format, out or Path(f"model{endings[format]}"), allow_chance)
+    file = out or Path(f"model{endings[format]}")
+    made = write(run, format, file, allow_chance=allow_chance, images=images, encoder=encoder)
     say(f"{format} in {made}")
     say("load it: " + _HINTS[format].format(file=repr(str(made))))
 

@@ -23,6 +23,7 @@ def predict(
     path_column: str = "path",
     group_column: str | None = None,
     csv: Path | None = None,
+    encoder: str | None = None,
     batch: int = 256,
     jobs: int | None = None,
     device: Literal["cpu", "cuda", "mps"] = "cpu",
@@ -38,7 +39,8 @@ def predict(
         The run directory of a trained model, a folder that export wrote, or a hub id.
     images
         A folder, searched with its subfolders; one image; or a table with paths (CSV, Parquet or
-        Arrow). For a model of vectors: a file of them (.npy, .npz, .safetensors, Parquet, Arrow).
+        Arrow). For a model of vectors: a file of them (.npy, .npz, .safetensors, Parquet, Arrow),
+        or, where `shasam embed` made them, images as well (a folder, an image or a CSV table).
     out
         The CSV file to write.
     root
@@ -49,6 +51,9 @@ def predict(
         The column with the sensitive group, for models that decide by group (posthoc).
     csv
         For vectors: the table that has the group column, a row for each vector.
+    encoder
+        For a model of vectors and images: where the encoder of the vectors is now, such as
+        onnx:FILE; else where it was.
     batch
         Images or vectors that the model reads at a time.
     jobs
@@ -74,13 +79,17 @@ def predict(
                 f"{model.spec.method} decides by group: name the column of the groups with "
                 f"--group-column; its values are {', '.join(model.groups)[:200]}, or their numbers"
             )
-        if model.spec.data.features_dim is not None:
+        if model.inputs == "vectors" and not _is_vectors(images):
+            model = model.seeing(encoder)
+        elif encoder is not None:
+            raise InputError("--encoder is for a model of vectors that is given images")
+        if model.inputs == "vectors":
             blocks, total, left = _vectors(model, images, csv, group_column, batch)
         else:
             blocks, total, left = _pictures(
                 model, images, root, path_column, group_column, batch, jobs
             )
-        head = ["row" if model.spec.data.features_dim is not None else "path", "prediction"]
+        head = ["row" if model.inputs == "vectors" else "path", "prediction"]
         head += [*(f"p({name})" for name in model.classes), "problem"]
         file.write(csv_text([head]).encode())
         told, began, done, reasons = named(f"predicting {images}"), time.perf_counter(), 0, 0
@@ -90,12 +99,18 @@ def predict(
             reasons += len(block.problems)
             told(done, max(total or 0, done))
         seconds = time.perf_counter() - began
-    kind = "vectors" if model.spec.data.features_dim is not None else "images"
-    say(f"{done - reasons} predictions in {out}, {done / max(seconds, 1e-9):,.0f} {kind} a second")
+    rate = done / max(seconds, 1e-9)
+    say(f"{done - reasons} predictions in {out}, {rate:,.0f} {model.inputs} a second")
     if reasons:
         say(f"{reasons} of {done} could not be used; the column problem says why")
     if left:
         say(f"skipped: {left}")
+
+
+def _is_vectors(path: Path) -> bool:
+    from shasam.data.vector_files import SUFFIXES
+
+    return path.is_file() and path.suffix.lower() in SUFFIXES
 
 
 def _vectors(

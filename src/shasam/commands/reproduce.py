@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 
 from shasam.commands.flags import HowFlags
+from shasam.errors import SpecError
 from shasam.runs.execution import LOCALLY
 
 Comma = Annotated[str | None, Parameter(negative=())]
@@ -26,7 +27,7 @@ def reproduce(
     rows: Comma = None,
     settings: Comma = None,
     seeds: int | None = None,
-    profile: Literal["paper", "cpu", "quick", "short", "smoke"] | None = None,
+    profile: Literal["paper", "cpu", "quick", "short", "frozen", "smoke"] | None = None,
     out: Path = Path("runs/reproduce"),
     to: Path = Path("reproduced"),
     from_records: Path | None = None,
@@ -65,7 +66,8 @@ def reproduce(
         default, or as many as the records have.
     profile
         Starting point of every run: paper for its settings, cpu (the default) for minutes a run,
-        short for less than one. From records, that of the records.
+        short for less than one, frozen for the rows on vectors of a pretrained network
+        (--features). From records, that of the records.
     out
         Folder in which run directories are made.
     to
@@ -85,10 +87,10 @@ def reproduce(
     from shasam.reproduce.artefact import Artefact, DataLocation, declaration, place_of
     from shasam.reproduce.artefact import artefact as declared
     from shasam.reproduce.filling import RecordedRequest, made_with
-    from shasam.reproduce.make import show_list
-    from shasam.spec.layers import PROFILES
 
     if artefact is None:
+        from shasam.reproduce.make import show_list  # imports torch
+
         show_list(profile or PROFILE, seeds or SEEDS)
         return
     if show:
@@ -103,8 +105,9 @@ def reproduce(
     if from_records is not None:  # the folders are then only names
         roots = {source: root or Path(source) for source, root in roots.items()}
 
-    def lies_in(one: Artefact, part: bool) -> DataLocation:
-        return place_of(one, **roots, features=features, faces=faces, part=part)
+    def lies_in(one: Artefact, part: bool, vectors: bool = False) -> DataLocation:
+        named = features or (Path("vectors.parquet") if vectors else None)
+        return place_of(one, **roots, features=named, faces=faces, part=part)
 
     kind = declared(name, profile=profile or PROFILE, on_faces=faces).kind
     if kind == "objectives":
@@ -121,13 +124,13 @@ def reproduce(
     else:
         how_made = RecordedRequest(profile or PROFILE, allow_missing, seeds or SEEDS)
         if from_records is not None:
-            profiles = [profile] if profile else list(PROFILES)
-            parts = [True] if allow_missing else [False, True]
-            how_made = made_with(from_records, declared_for, lies_in, profiles, parts)
+            how_made = made_with(from_records, declared_for, lies_in, profile)
+        else:
+            _check_vectors(profile, features)
         chosen = declared_for(how_made.profile)
         written = make.table(
             chosen,
-            lies_in(chosen, how_made.part),
+            lies_in(chosen, how_made.part, how_made.vectors),
             how_made.profile,
             seeds or how_made.seeds,
             to,
@@ -136,6 +139,14 @@ def reproduce(
         )
     for path in written:
         say(str(path))
+
+
+def _check_vectors(profile: str | None, features: Path | None) -> None:
+    if profile == "frozen" and features is None:
+        raise SpecError(
+            "the profile frozen is for vectors of a pretrained network: write them with shasam "
+            "embed --encoder efficientnet-lite0 (or onnx:FILE), and give --features FILE"
+        )
 
 
 def _words(text: str | None) -> list[str] | None:

@@ -25,9 +25,8 @@ from shasam.metrics.counts import (
 )
 from shasam.metrics.intervals import check_evaluation
 from shasam.metrics.orderings import in_order, relatives
-from shasam.metrics.resampling import Gap, Lowest, Ratio, Resampling, Statistic
+from shasam.metrics.resampling import Gap, Lowest, Ratio, Resampling, Statistic, compared_rates
 from shasam.metrics.scores import ScoreMetric, ScoreMetricByGroup, ScoreRows, checked_scores
-from shasam.metrics.tested import compared_rates
 from shasam.registry import did_you_mean
 
 # -------------------------------------------------------------------------------------------------

@@ -15,9 +15,8 @@ from shasam.metrics import catalogue
 from shasam.metrics.counts import Counts, Estimate, Table, encode
 from shasam.metrics.evaluation import chosen, not_comparable, positive_of, whole_groups
 from shasam.metrics.intervals import check_comparison, newcombe, quantile, two_sided_p, wilson_ends
-from shasam.metrics.resampling import STRATA, Gap, Lowest, Pair, Ratio, Statistic
+from shasam.metrics.resampling import STRATA, Gap, Lowest, Pair, Ratio, Statistic, compared_rates
 from shasam.metrics.scores import ScoreMetric, ScoreMetricByGroup
-from shasam.metrics.tested import compared_rates
 
 # -------------------------------------------------------------------------------------------------
 # Two models on the same test rows: difference, interval and p for every metric.

@@ -16,7 +16,7 @@ import numpy as np
 
 from shasam.errors import InputError
 from shasam.metrics.counts import Counts, right_by_class
-from shasam.metrics.tested import compared_rates
+from shasam.metrics.resampling import compared_rates
 
 POWER = 0.8  # the probability with which a gap is to be shown
 

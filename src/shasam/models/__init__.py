@@ -15,9 +15,11 @@ from shasam.models.encoder import (
     EncoderConfig,
     MaskSite,
     ProjectionHead,
+    set_cut,
     start_weights,
 )
 from shasam.models.hub import HuggingFace, Timm
+from shasam.models.onnx_model import OnnxEncoder
 from shasam.models.resnet import ResNet18
 from shasam.models.vectors import MLP, Identity
 from shasam.models.vit import ViT
@@ -35,6 +37,7 @@ __all__ = [
     "Identity",
     "InitReport",
     "MaskSite",
+    "OnnxEncoder",
     "ProjectionHead",
     "ResNet18",
     "Timm",
@@ -57,4 +60,5 @@ def build_encoder(spec: ModelSpec, image_size: int) -> Encoder:
         pixels = encoder.published
     if pixels is not None:
         encoder.mean, encoder.std = pixels
+    set_cut(encoder, spec)
     return encoder

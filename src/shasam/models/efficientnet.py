@@ -153,9 +153,10 @@ class EfficientNetLite0(Encoder):
         self, images: Tensor, taps: tuple[str, ...]
     ) -> tuple[Tensor, dict[str, Tensor]]:
         self.check_taps(taps)
-        x = F.relu6(self._bn0(self._conv_stem(self.normalised(images))))
+        first = self.cut or 0
+        x = images if self.cut is not None and images.shape[1] != 3 else self._start(images)
         found = {}
-        for name, block in zip(self.layers, self._blocks, strict=True):
+        for name, block in zip(self.layers[first:], self._blocks[first:], strict=True):
             x = block(x)
             if name in taps:
                 found[name] = x
@@ -163,6 +164,18 @@ class EfficientNetLite0(Encoder):
         if "head" in taps:
             found["head"] = x
         return F.adaptive_avg_pool2d(x, 1).flatten(1), found
+
+    def _start(self, images: Tensor) -> Tensor:
+        if self.cut is not None:
+            return self.before_cut(images).float()
+        return F.relu6(self._bn0(self._conv_stem(self.normalised(images))))
+
+    def before_cut(self, images: Tensor) -> Tensor:
+        with torch.no_grad(), torch.autocast(images.device.type, enabled=False):
+            x = F.relu6(self._bn0(self._conv_stem(self.normalised(images.float()))))
+            for block in self._blocks[: self.cut]:
+                x = block(x)
+        return x.half()
 
 
 def imagenet_weights() -> dict[str, Tensor]:

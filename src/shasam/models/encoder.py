@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+import torch
 import torch.nn.functional as F
 from pydantic import BaseModel, ConfigDict
 from torch import Tensor, nn
@@ -83,6 +84,8 @@ class Encoder(nn.Module):
     published: ClassVar[Pixels | None] = None
     pretrained: Sequence[nn.Parameter] = ()  # those that did not start at random
     frozen: Sequence[nn.Parameter] = ()  # those that no stage moves
+    # how many of ``layers`` come before the cut: their results are kept, see ``before_cut``
+    cut: int | None = None
 
     @classmethod
     def build(cls, config: EncoderConfig, image_size: int) -> Encoder:
@@ -112,6 +115,17 @@ class Encoder(nn.Module):
         """The module whose result is the tap ``layer``, one of ``layers``."""
         return self.get_submodule(layer)
 
+    def before_cut(self, images: Tensor) -> Tensor:
+        """What the frozen layers make of images, in half precision: a map (B, C, h, w).
+
+        An encoder with a ``cut`` takes these maps in place of images. It rounds them too where it
+        is given images, so that a score does not depend on which of the two it was given.
+        """
+        raise SpecError(
+            f"the frozen blocks of {type(self).__name__} cannot be cached; leave out --cache, or "
+            "choose efficientnet-lite0"
+        )
+
     def load_pretrained(self) -> InitReport | None:
         """Take the weights that the encoder comes with; None where it has none."""
         return None
@@ -133,6 +147,8 @@ class Encoder(nn.Module):
             if tap not in self.taps:
                 near = did_you_mean(tap, self.taps)
                 raise InputError(f"{type(self).__name__} has no tap {tap!r}{near}")
+            if tap in self.layers[: self.cut or 0]:
+                raise SpecError(f"{tap} is frozen and cached, so it cannot be read; freeze less")
 
 
 # -------------------------------------------------------------------------------------------------
@@ -206,6 +222,16 @@ def start_weights(encoder: Encoder, spec: ModelSpec) -> InitReport | None:
         encoder.pretrained = [p for name, p in encoder.named_parameters() if name not in random]
     encoder.frozen = _frozen(encoder, spec)
     return report
+
+
+def set_cut(encoder: Encoder, spec: ModelSpec) -> None:
+    """Tell the encoder which of its layers are cached, where some are."""
+    if not spec.cache:
+        return
+    assert isinstance(spec.freeze, int)
+    if type(encoder).before_cut is Encoder.before_cut:
+        encoder.before_cut(torch.empty(0))  # which says that it cannot
+    encoder.cut = max(0, len(encoder.layers) - spec.freeze)
 
 
 def _frozen(encoder: Encoder, spec: ModelSpec) -> list[nn.Parameter]:

@@ -11,7 +11,7 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -27,10 +27,10 @@ from torch import Tensor, nn
 
 from shasam.data.dataset import BAD_SHARE, make_source
 from shasam.data.source import Reading, Source
-from shasam.errors import BusyError, DataError, FileError, SpecError
+from shasam.data.vector_files import PARQUET
+from shasam.errors import BusyError, DataError, FileError, InputError, SpecError
 from shasam.files import atomic_file, make_folder, open_in_place, open_regular, remove_leftovers
 from shasam.models import build_encoder, start_weights
-from shasam.pipeline.load import load
 from shasam.spec.fields import DataSpec, ModelSpec
 from shasam.tables import read_parquet
 from shasam.training.checkpoint import to_bytes
@@ -52,6 +52,7 @@ class Embedder:
     sha256: str  # of the weights
     device: torch.device
     encode: Callable[[Tensor], Tensor]
+    model: dict[str, Any] | None = None  # the specification it was made from; None: of a run
 
     def __call__(self, images_u8: np.ndarray) -> np.ndarray:
         """Vectors (B, D) float32 of images (B, H, W, 3)."""
@@ -62,6 +63,8 @@ class Embedder:
 
 def of_run(path: Path, device: str = "cpu") -> Embedder:
     """The encoder of a trained run."""
+    from shasam.pipeline.load import load  # which can put an encoder before a model of vectors
+
     model = load(path, device)
     encoder, spec = model.method.encoder, model.spec
 
@@ -90,8 +93,44 @@ def by_name(model: ModelSpec, size: int, device: str = "cpu") -> Embedder:
         )
     prepare(encoder, device)
     options = dict(model.options)
-    where = torch.device(device)
-    return Embedder(model.encoder, options, size, encoder.out_dim, _digest(encoder), where, encoder)
+    where, sha256 = torch.device(device), _digest(encoder)
+    made_from = model.model_dump(mode="json")
+    width = encoder.out_dim
+    return Embedder(model.encoder, options, size, width, sha256, where, encoder, made_from)
+
+
+def of_vectors(origin: Mapping[str, Any], encoder: str | None, device: str = "cpu") -> Embedder:
+    """The encoder that vectors were computed with, from what ``shasam embed`` wrote beside them.
+
+    ``encoder`` names it where its file lies elsewhere now. Another one, or one whose weights have
+    changed, is an error: its vectors would mean something else.
+    """
+    made_from = origin.get("model")
+    if not isinstance(made_from, Mapping):
+        raise InputError(
+            "the vectors of this model are those of a run, or of an earlier release of shasam "
+            "embed, so their encoder is not known; compute them again with shasam embed --encoder "
+            "NAME, or give vectors"
+        )
+    body = dict(made_from)
+    if encoder is not None:
+        name, _, source = encoder.partition(":")
+        if name != body.get("encoder"):
+            raise InputError(
+                f"the vectors of this model were computed by {body.get('encoder')}, not {name}"
+            )
+        if source:
+            body["options"] = {**dict(body.get("options") or {}), "source": source}
+    try:
+        found = by_name(ModelSpec.model_validate(body), int(origin["size"]), device)
+    except (KeyError, TypeError, ValueError) as error:
+        raise InputError(f"the record of the vectors' encoder cannot be used: {error}") from error
+    if found.sha256 != origin.get("weights_sha256"):
+        raise InputError(
+            f"{body.get('encoder')} has other weights than those that the vectors of this model "
+            "were computed with"
+        )
+    return found
 
 
 def _digest(encoder: nn.Module) -> str:
@@ -169,7 +208,24 @@ def describe(source: Source, embedder: Embedder) -> dict[str, str]:
         "source_sha256": listed.hexdigest(),
     }
     key = hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()
-    return {**about, "key": key}
+    made_from = {} if embedder.model is None else {"model": json.dumps(embedder.model)}
+    return {**about, **made_from, "key": key}
+
+
+def origin_of(path: Path | None) -> dict[str, Any] | None:
+    """What ``shasam embed`` wrote about the encoder of a file of vectors; None for other files."""
+    if path is None or path.suffix.lower() not in PARQUET:
+        return None
+    try:
+        with open_regular(path) as file:
+            held = (pq.ParquetFile(file).schema_arrow.metadata or {}).get(b"shasam")
+        about = json.loads(held or b"{}")
+        found = {"weights_sha256": about["weights_sha256"], "size": int(about["size"])}
+        if "model" in about:
+            found["model"] = json.loads(about["model"])
+        return found
+    except (FileError, OSError, ValueError, KeyError, TypeError, pa.ArrowException):
+        return None
 
 
 class Parts:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,8 @@ from shasam.extras import need
 from shasam.files import open_regular, read_bytes
 from shasam.methods.base import Method
 from shasam.models.weights import read_weights
-from shasam.pipeline.execute import build_method, outline
+from shasam.pipeline.build import build_method, outline
+from shasam.pipeline.embedding import Embedder, of_vectors
 from shasam.runs.directory import RunDirectory
 from shasam.spec import RunSpec, stored_spec
 from shasam.training.inference import BATCH, on_images, prepare
@@ -37,6 +38,7 @@ from shasam.types import Predictions
 # -------------------------------------------------------------------------------------------------
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
+VECTORS = "vectors.json"  # of a run on vectors of `shasam embed`: the encoder that made them
 HEADER = "shasam"  # the key of a safetensors file's metadata that holds what config.json holds
 _HUB_ID = re.compile(r"[\w.-]{1,96}/[\w.-]{1,96}")
 
@@ -52,6 +54,7 @@ class SavedModel:
     weights: Path
     sha256: str | None  # of the weights; None where it was never written down
     within: Path | None  # links may not lead out of this folder
+    vectors: Mapping[str, Any] | None = None  # the encoder of the vectors, where it is known
 
 
 def find_saved(source: str | Path | RunDirectory) -> SavedModel:
@@ -77,7 +80,10 @@ def _of_run(run: RunDirectory) -> SavedModel:
     if run.file("provenance.json").exists():
         sha256 = run.json("provenance.json").get("model_sha256")
     names = (manifest.target_names, manifest.sensitive_names)
-    return SavedModel(str(run.path), run.spec(), *names, run.file(WEIGHTS), sha256, run.path)
+    vectors = run.json(VECTORS) if run.file(VECTORS).exists() else None
+    return SavedModel(
+        str(run.path), run.spec(), *names, run.file(WEIGHTS), sha256, run.path, vectors
+    )
 
 
 def _of_folder(folder: Path, within: Path, where: str | None = None) -> SavedModel:
@@ -132,10 +138,12 @@ def _of_config(config: Any, where: str, weights: Path, within: Path | None) -> S
         raise InputError(f"the description of {where} cannot be used: {error}") from error
     if not weights.is_file():
         raise InputError(f"{where} has no {weights.name}")
-    sha256 = config.get("model_sha256")
-    return SavedModel(where, spec, names[0], names[1], weights, sha256, within)
+    sha256, vectors = config.get("model_sha256"), config.get("vectors")
+    vectors = vectors if isinstance(vectors, Mapping) else None
+    return SavedModel(where, spec, names[0], names[1], weights, sha256, within, vectors)
 
 
+SEEN = 16  # images that the encoder of vectors sees at a time, as `shasam embed` on a CPU
 UNKNOWN = -1  # the group of an image whose group is not told
 
 
@@ -157,6 +165,41 @@ class Model:
     classes: tuple[str, ...]
     groups: tuple[str, ...]
     fabric: Fabric  # device and precision, as in training
+    vectors: Mapping[str, Any] | None = None  # the encoder of the vectors, where it is known
+    front: Embedder | None = None  # that encoder, in front of a model of vectors
+
+    @property
+    def inputs(self) -> str:
+        """What the model is given, "images" or "vectors"."""
+        return "images" if self.front is not None else self.method.encoder.inputs
+
+    @property
+    def size(self) -> int:
+        """The side of the images in pixels."""
+        return self.spec.data.size if self.front is None else self.front.size
+
+    def seeing(self, encoder: str | None = None) -> Model:
+        """A model of vectors with their encoder in front, so that it takes images.
+
+        The vectors must be those of ``shasam embed``. ``encoder`` (such as ``onnx:FILE``) says
+        where the encoder is now; its weights must be those that made the vectors.
+        """
+        if self.inputs == "images":
+            if encoder is not None:
+                raise InputError("this model reads images already; leave out the encoder")
+            return self
+        if self.vectors is None:
+            raise InputError(
+                "this model was trained on vectors that shasam embed did not write, so their "
+                "encoder is not known; give vectors"
+            )
+        front = of_vectors(self.vectors, encoder, str(self.fabric.device))
+        if front.width != self.spec.data.features_dim:
+            raise InputError(
+                f"{front.name} gives {front.width} numbers and this model was trained on "
+                f"{self.spec.data.features_dim}; the vectors were changed after shasam embed"
+            )
+        return replace(self, front=front)
 
     def predict(
         self,
@@ -183,6 +226,8 @@ class Model:
     ) -> Answer:
         """``predict`` for inputs that were checked: tensors, numbers of groups (n,), and ids."""
         scores = np.zeros((0, len(self.classes)), np.float32)
+        if len(pixels) and self.front is not None:
+            pixels = self._seen(pixels)
         if len(pixels):
             scores_nC = next(iter(self._apply(self.method.logits, pixels, batch).values()))
             scores = torch.softmax(scores_nC, dim=1).numpy()
@@ -228,7 +273,9 @@ class Model:
 
     def features(self, images: Any) -> dict[str, np.ndarray]:
         """Named features (n, D) of images, given as for ``predict``."""
-        found = self._apply(self.method.features, self._pixels(images))
+        pixels = self._pixels(images)
+        inputs = pixels if self.front is None else self._seen(pixels)
+        found = self._apply(self.method.features, inputs)
         return {kind: value.numpy() for kind, value in found.items()}
 
     def _apply(
@@ -236,12 +283,19 @@ class Model:
     ) -> dict[str, Tensor]:
         return on_images(apply, self.method, pixels.split(batch), self.fabric)
 
+    def _seen(self, pixels: Tensor) -> Tensor:
+        """Vectors of images, as many at a time as ``shasam embed`` takes."""
+        assert self.front is not None
+        parts = [self.front(part.permute(0, 2, 3, 1).numpy()) for part in pixels.split(SEEN)]
+        return torch.from_numpy(np.concatenate(parts))
+
     def _pixels(self, images: Any) -> Tensor:
         if isinstance(images, (list, tuple)) and not images:
             raise InputError("there is nothing to predict: the list is empty")
-        if self.spec.data.features_dim is not None:
-            return vectors_of(images, self.spec.data.features_dim)
-        size = self.spec.data.size
+        dim = self.spec.data.features_dim
+        if dim is not None and self.front is None:
+            return vectors_of(images, dim)
+        size = self.size
         if isinstance(images, (str, Path)):
             images = [images]
         if isinstance(images, (list, tuple)) and all(isinstance(x, (str, Path)) for x in images):
@@ -284,7 +338,8 @@ def load(source: str | Path | RunDirectory, device: str = "cpu") -> Model:
             f"the weights of {saved.where} do not fit its specification: {error}"
         ) from error
     fabric = one_process(spec.train, device)
-    return Model(spec, prepare(method, fabric.device), saved.classes, saved.groups, fabric)
+    names = (saved.classes, saved.groups)
+    return Model(spec, prepare(method, fabric.device), *names, fabric, saved.vectors)
 
 
 def _check_weights(saved: SavedModel, outlined: Method | None) -> None:

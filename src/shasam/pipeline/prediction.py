@@ -123,7 +123,7 @@ def image_blocks(
     model: Model, items: Iterable[Item], folder: Folder, *, batch: int, jobs: int
 ) -> Iterator[PredictionBlock]:
     """The images in their order, ``batch`` at a time; the next ones are decoded meanwhile."""
-    size, waiting = model.spec.data.size, iter(items)
+    size, waiting = model.size, iter(items)
     ahead: deque[tuple[list[Item], list[Future[list[np.ndarray | str]]]]] = deque()
     with ThreadPoolExecutor(jobs) as pool:
         while chunk := list(islice(waiting, batch)):

@@ -6,7 +6,7 @@ The test split is opened here, once, and every opening is written down.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,7 +16,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from shasam.errors import ShasamWarning
+from shasam.data.rules import apply_rule
+from shasam.errors import DataError, ShasamWarning
 from shasam.keyed import text_key
 from shasam.methods.base import Method
 from shasam.metrics import Counts, as_json, evaluate
@@ -72,6 +73,12 @@ def spread_rows(n: int, limit: int = LIMIT) -> np.ndarray:
 
 Featured = tuple[Tensor, Mapping[str, Tensor]]  # rows, and their features by kind
 HIDDEN, EPOCHS, BATCH, RATE = 256, 10, 256, 1e-3
+# of heads for other targets: units of the hidden layer, epochs
+STRENGTHS: dict[str, tuple[int | None, int]] = {
+    "linear": (None, 10),
+    "small": (64, 10),
+    "large": (512, 30),
+}
 
 
 def leakage(
@@ -119,13 +126,78 @@ def natural_heads(
     return out
 
 
-def fit_head(x_nD: Tensor, t_n: Tensor, classes: int, key: int) -> Classifier:
+def other_labels(data: TrainingData, word: str) -> tuple[np.ndarray, tuple[str, ...]]:
+    """Codes (N,) of another column of the data, or of a rule over it, and their names.
+
+    A column may be written in small letters: ``young`` is CelebA's Young.
+    """
+    table = getattr(data, "attributes", None)
+    if table is None:
+        raise DataError("train.transfer needs a table with other columns; leave it out here")
+    near = {name.lower(): name for name in table.column_names}
+    found = apply_rule(near.get(word.lower(), word), table, what="transfer")
+    return found.codes, found.names
+
+
+def transfer_heads(
+    method: Method,
+    data: TrainingData,
+    fabric: Fabric,
+    seed: int,
+    words: Sequence[str],
+    read: Mapping[str, Featured],
+) -> dict[str, Any]:
+    """Heads for other targets on the frozen features: what somebody else may use them for.
+
+    By column, kind of feature and strength: accuracy and EO on validation and test, of rows that
+    have a value; ``majority`` is the share of the column's largest class in the test split.
+    """
+    rows = torch.as_tensor(data.rows("train")).clone()
+    features = features_of(method, data, rows, fabric)
+    s_N = data.manifest.s_N.astype(np.int64)
+    out: dict[str, Any] = {}
+    for word in words:
+        code_N, names = other_labels(data, word)
+        kept = torch.from_numpy(code_N[rows.numpy()] >= 0)
+        t_n = torch.from_numpy(code_N[rows.numpy()].astype(np.int64))[kept]
+        test = code_N[read["test"][0].numpy()]
+        out[word] = {"majority": float(np.bincount(test[test >= 0]).max() / max(1, sum(test >= 0)))}
+        for kind, x_nD in features.items():
+            found: dict[str, Any] = {}
+            for strength, (hidden, epochs) in STRENGTHS.items():
+                key = text_key(f"{seed}/transfer/{word}/{kind}/{strength}")
+                head = fit_head(x_nD[kept], t_n, len(names), key, hidden, epochs)
+                found[strength] = {
+                    split: _read_head(head, x[kind], code_N[at.numpy()], s_N[at.numpy()])
+                    for split, (at, x) in read.items()
+                }
+            out[word][kind] = found
+    return out
+
+
+def _read_head(head: Classifier, x_nD: Tensor, t_n: np.ndarray, s_n: np.ndarray) -> dict[str, Any]:
+    """Accuracy and EO of a head, with intervals, on rows that have a value."""
+    known = t_n >= 0
+    with torch.no_grad():
+        guess = head(x_nD).argmax(1).numpy()
+    found = as_json(evaluate(t_n[known].astype(np.int64), guess[known], s_n[known]))
+    return {name: found[name] for name in ("accuracy", "eo_mean")}
+
+
+def fit_head(
+    x_nD: Tensor,
+    t_n: Tensor,
+    classes: int,
+    key: int,
+    hidden: int | None = HIDDEN,
+    epochs: int = EPOCHS,
+) -> Classifier:
     """A classifier on features, all rows weighed alike."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(key)
-        head = Classifier(x_nD.shape[1], HIDDEN, classes, standardise=True).train()
+        head = Classifier(x_nD.shape[1], hidden, classes, standardise=True).train()
         optimizer = torch.optim.AdamW(head.parameters(), lr=RATE)
-        for _ in range(EPOCHS):
+        for _ in range(epochs):
             for rows in torch.randperm(len(x_nD)).split(BATCH):
                 if len(rows) < 2:  # a batch norm needs two
                     continue
@@ -174,6 +246,19 @@ def metrics_of(predictions: Predictions, data: TrainingData) -> dict[str, Any]:
     return as_json(estimates)
 
 
+def cells_of(predictions: Predictions, data: TrainingData) -> dict[str, list[list[int]]]:
+    """Rows of each (target, group) cell, and how many of them were predicted right."""
+    shape = (data.classes, data.groups)
+    cell = predictions.target * data.groups + predictions.sensitive
+    right = cell[predictions.prediction == predictions.target]
+
+    def table(found: np.ndarray) -> list[list[int]]:
+        counts = np.bincount(found, minlength=shape[0] * shape[1])
+        return [[int(count) for count in line] for line in counts.reshape(shape)]
+
+    return {"rows": table(cell), "right": table(right)}
+
+
 def evaluate_run(
     run: RunDirectory, method: Method, data: TrainingData, fabric: Fabric, log: RunLog, reason: str
 ) -> dict[str, Any]:
@@ -205,6 +290,10 @@ def evaluate_run(
         }
     probed = _probed(data, primary, *read.values())
     metrics["learnt"] = _learnt(method, test, probed, data).as_dict()
+    if spec.train.transfer:
+        metrics["transfer"] = transfer_heads(
+            method, data, fabric, spec.seed, spec.train.transfer, read
+        )
     metrics = {"test": metrics.pop("test"), "val": metrics.pop("val"), **metrics}
     run.write_json("metrics.json", metrics)
     shown = features.get(primary, next(iter(features.values())))
@@ -273,9 +362,12 @@ def _write(
     about = data.manifest.metadata()
     run.write(f"predictions{middle}.parquet", table_bytes(predictions_table(own, about)))
     metrics[split] = metrics_of(own, data)
+    cells = metrics.setdefault("cells", {})
+    cells[split] = cells_of(own, data)
     if len(found) > 1:
         for kind, predictions in found.items():
             content = table_bytes(predictions_table(predictions, about))
             run.write(f"predictions{middle}.{kind}.parquet", content)
             same = kind == primary and not method.has_rule  # as the method's own, computed above
+            cells[f"{split}.{kind}"] = cells_of(predictions, data)
             metrics[f"{split}.{kind}"] = metrics[split] if same else metrics_of(predictions, data)

@@ -49,6 +49,26 @@ def representation(metrics: Mapping[str, Any]) -> list[dict[str, str]]:
     return rows
 
 
+def transfers(metrics: Mapping[str, Any]) -> list[dict[str, str]]:
+    """A row for each other target, kind of feature and strength of the head that read it."""
+    rows = []
+    for word, found in _mapping(metrics.get("transfer")).items():
+        for kind, heads in _mapping(found).items():
+            for strength, splits in _mapping(heads).items():
+                test = _mapping(_mapping(splits).get("test"))
+                rows.append(
+                    {
+                        "target": str(word),
+                        "name": str(kind),
+                        "strength": str(strength),
+                        "majority": _share(_mapping(found).get("majority")),
+                        "accuracy": _estimate(test.get("accuracy")),
+                        "eo": _estimate(test.get("eo_mean")),
+                    }
+                )
+    return rows
+
+
 def strongest(metrics: Mapping[str, Any]) -> tuple[float, float | None] | None:
     """Accuracy and chance of the linear probe that reads most, if one was recorded."""
     found = []
@@ -407,6 +427,7 @@ def detail(
     out["curves"] = training_curves(run)
     out["maps"], out["map_says"] = _maps(run, subject, dots)
     out["probe"] = representation(run.metrics())
+    out["transfer"] = transfers(run.metrics())
     out["mining"] = explorer(run, subject, budget)
     out["facts"] = _facts(run)
     spec = run.settings

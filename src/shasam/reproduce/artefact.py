@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal
@@ -59,6 +60,7 @@ class Artefact(BaseModel):
     kind: Kind = "table"
     data: Literal["celeba", "utkface"] | None = None
     paper: str | None = None
+    # official_accuracy: with test rows weighted to the shares of CelebA's whole test split
     metrics: tuple[str, ...] = ("eo_mean", "accuracy")
     base: dict[str, Any] = Field(default_factory=dict)
     columns: dict[str, dict[str, Any]] = {"": {}}
@@ -150,6 +152,7 @@ def _body(name: str) -> dict[str, Any]:
 def _faces(body: Mapping[str, Any]) -> dict[str, Any]:
     """The same rows on the drawn faces: settings of CelebA become one column."""
     title = f"{body['title']}; rows run on the drawn faces"
+    metrics = tuple(m for m in body.get("metrics", _METRICS) if m != "official_accuracy")
     columns = body.get("columns") or {"": {}}
     base = dict(body.get("base") or {})
     base["data"] = {k: v for k, v in (base.get("data") or {}).items() if k not in _OWN}
@@ -163,9 +166,10 @@ def _faces(body: Mapping[str, Any]) -> dict[str, Any]:
     found = dict(distinct.values())
     if len(found) == 1:
         found = {"faces": next(iter(found.values()))}
-    return {"title": title, "columns": found, "base": base, "paper": None}
+    return {"title": title, "columns": found, "base": base, "paper": None, "metrics": metrics}
 
 
+_METRICS = Artefact.model_fields["metrics"].default
 _OF_A_ROW = ("paper", "head")  # what a row says beside its specification
 _SET = "setting"
 _OWN = (_SET, "sensitive", "target")  # names of attributes that only the real data has
@@ -208,7 +212,22 @@ class ArtefactRun:
     row: str
     column: str
     seed: int
-    spec: RunSpec
+    profile: str
+    layers: tuple[Mapping[str, Any], ...] = field(repr=False)
+
+    @cached_property
+    def spec(self) -> RunSpec:
+        """The resolved specification; this imports methods and encoders, and with them torch."""
+        return resolve(*self.layers, profile=self.profile)
+
+    @cached_property
+    def asked(self) -> str:
+        """Profile and layers as JSON, wherever the data lies: what records are found by."""
+        body: dict[str, Any] = {}
+        for layer in self.layers:
+            body = merge(body, layer)
+        body["data"] = {k: v for k, v in body["data"].items() if k not in _PLACES}
+        return json.dumps({"profile": self.profile, **body}, sort_keys=True)
 
     @property
     def label(self) -> str:
@@ -275,9 +294,12 @@ def place_of(
 
 
 def cells(
-    artefact: Artefact, place: DataLocation, *, profile: str, seeds: int
+    artefact: Artefact, place: DataLocation, *, profile: str, seeds: int, check: bool = True
 ) -> tuple[list[ArtefactRun], dict[str, str]]:
-    """All runs of an artefact, and the rows that cannot be run on this data with the reason."""
+    """All runs of an artefact, and the rows that cannot be run on this data with the reason.
+
+    Without ``check`` no specification is resolved, which takes no time, and no row is refused.
+    """
     out: list[ArtefactRun] = []
     refused: dict[str, str] = {}
     for row, run in artefact.rows().items():
@@ -287,8 +309,11 @@ def cells(
                 data = place.layer(both.get("data") or {})
                 for seed in range(seeds):
                     own = {"seed": seed, "data": {**data, "seed": seed}}
-                    spec = resolve({**both, "data": {}}, run, own, profile=profile)
-                    out.append(ArtefactRun(row, column, seed, spec))
+                    out.append(
+                        ArtefactRun(row, column, seed, profile, ({**both, "data": {}}, run, own))
+                    )
+                    if check:
+                        _ = out[-1].spec
         except SpecError as error:
             if place.features is None:
                 raise SpecError(f"row {row} of {artefact.name}: {error}") from error

@@ -13,7 +13,7 @@ from shasam import output
 from shasam.data import open_data
 from shasam.output import Cell as CsvCell
 from shasam.output import csv_text
-from shasam.pipeline.execute import build_method, outline
+from shasam.pipeline.build import build_method, outline
 from shasam.reproduce.artefact import Artefact, ArtefactRun
 from shasam.runs.directory import RunLog, read_log
 from shasam.runs.machine import machine

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import json
+import math
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from shasam.documents import of_our_shape
+import pyarrow.parquet as pq
+
+from shasam.documents import of_our_shape, parse_json
 from shasam.errors import DataError, SpecError
 from shasam.metrics import compare_seeds
 from shasam.metrics.paired import Comparison
 from shasam.report.published import PublishedNumber
 from shasam.reproduce.artefact import Artefact, ArtefactRun, DataLocation, cells, identity
+from shasam.reproduce.official import majority_share, official_accuracy
 from shasam.runs.directory import RunDirectory
-from shasam.runs.records import read_records
+from shasam.runs.records import columns_of, counted, read_records
 from shasam.spec import stored_spec
 
 # -------------------------------------------------------------------------------------------------
@@ -31,6 +36,8 @@ class RunResult:
     test: Mapping[str | None, Mapping[str, float | None]]
     manifest: str
     provenance: Mapping[str, Any]
+    majority: float | None = None  # share of the largest class in the test split
+    run: str = ""  # its name
 
 
 @dataclass(frozen=True)
@@ -39,6 +46,7 @@ class ArtefactNumber:
 
     by_seed: Mapping[int, float]
     printed: PublishedNumber | None
+    comparable: bool = True  # False: of a metric that the paper has on other shares of classes
 
     @property
     def ours(self) -> tuple[float, ...]:
@@ -72,6 +80,7 @@ class ArtefactTable:
     manifests: tuple[str, ...]
     views: Mapping[tuple[str, str], float]  # of stage 1, by row and column, mean over seeds
     refused: Mapping[str, str]  # row -> why it cannot be run on this data
+    majority: Mapping[str, float]  # column -> share of the largest class in our test splits
 
     def get(self, row: str, column: str, metric: str) -> ArtefactNumber:
         return self.entries[row, column, metric]
@@ -84,18 +93,40 @@ def from_folder(cells: Sequence[ArtefactRun], out: Path) -> dict[str, RunResult]
         run = RunDirectory(out / cell.spec.name)
         if run.done:
             with of_our_shape(run.path):
-                found[cell.identity] = _done(run.metrics(), run.json("provenance.json"))
+                metadata = pq.read_schema(run.file("predictions.parquet")).metadata or {}
+                protocol = json.loads(metadata.get(b"protocol", b"{}"))
+                one = _done(run.metrics(), run.json("provenance.json"), protocol, {})
+                found[cell.identity] = replace(one, run=cell.spec.name)
     return found
+
+
+def kept_runs(experiment: Path) -> dict[str, RunResult]:
+    """The runs of an experiment's records, by the identity of their specification."""
+    done = {row["run"]: one for row, one in _read_done(experiment)}
+    return {identity(stored_spec(r.spec)): done[r.run] for r in read_records(experiment)}
 
 
 def from_records(experiment: Path) -> dict[str, RunResult]:
-    """The runs of an experiment's records, by the identity of their specification."""
-    found = {}
-    for record in read_records(experiment):
-        with of_our_shape(f"the record of {record.run} in {experiment}"):
-            done = _done(record.metrics, record.provenance)
-            found[identity(stored_spec(record.spec))] = done
-    return found
+    """The runs of an experiment's records, by what they were asked for with; needs no torch."""
+    return {
+        asked: one
+        for row, one in _read_done(experiment)
+        for asked in (row["asked"] or "").splitlines()
+    }
+
+
+def _read_done(experiment: Path) -> list[tuple[dict[str, Any], RunResult]]:
+    counts = counted(experiment)
+    out = []
+    names = ("run", "asked", "metrics", "provenance", "predictions_metadata")
+    for row in columns_of(experiment, names):
+        place = f"the record of {row['run']} in {experiment}"
+        with of_our_shape(place):
+            metrics, provenance, about = (parse_json(row[name], place) for name in names[2:])
+            protocol = parse_json(about.get("protocol", "{}"), place)
+            one = _done(metrics, provenance, protocol, counts.get(row["run"], {}))
+            out.append((row, replace(one, run=row["run"])))
+    return out
 
 
 def fill(
@@ -106,10 +137,15 @@ def fill(
     profile: str,
     data: str,
     refused: Mapping[str, str],
+    key: Callable[[ArtefactRun], str] = lambda cell: cell.identity,
 ) -> ArtefactTable:
-    """Put the numbers of finished runs in their places; a cell without a run stays empty."""
-    found = {(c.row, c.column, c.seed): done[c.identity] for c in cells if c.identity in done}
+    """Put the numbers of finished runs in their places; a cell without a run stays empty.
+
+    ``key`` is what ``done`` is ordered by.
+    """
+    found = {(c.row, c.column, c.seed): done[key(c)] for c in cells if key(c) in done}
     printed = artefact.printed
+    asked = {key(cell) for cell in cells}  # rows can share runs
     entries, views = {}, {}
     for row in artefact.rows():
         for column in artefact.columns:
@@ -118,25 +154,38 @@ def fill(
             if seen:
                 views[row, column] = statistics.fmean(seen)
             for metric in artefact.metrics:
-                theirs = None
-                if printed is not None:
-                    theirs = printed.get(artefact.printed_row(row), column, metric)
-                entries[row, column, metric] = ArtefactNumber(
-                    _values(own, artefact.head(row), metric), theirs
-                )
+                theirs, name = None, _printed_as(metric, artefact)
+                if printed is not None and name is not None:
+                    theirs = printed.get(artefact.printed_row(row), column, name)
+                values = _values(own, artefact.head(row), metric)
+                entries[row, column, metric] = ArtefactNumber(values, theirs, name is not None)
     manifests = sorted({run.manifest[:12] for run in found.values()})
     return ArtefactTable(
         artefact,
         profile,
         data,
-        len({cell.identity for cell in cells}),  # rows can share runs
-        len({cell.identity for cell in cells} & done.keys()),
+        len(asked),
+        len(asked & done.keys()),
         len({cell.seed for cell in cells}),
         entries,
         tuple(manifests),
         views,
         refused,
+        {column: _majority(found, column) for column in artefact.columns},
     )
+
+
+def _printed_as(metric: str, artefact: Artefact) -> str | None:
+    """The paper's accuracy is that of CelebA's whole test split, so it stands beside ours of it."""
+    if "official_accuracy" not in artefact.metrics:
+        return metric
+    return {"official_accuracy": "accuracy", "accuracy": None}.get(metric, metric)
+
+
+def _majority(found: Mapping[tuple[str, str, int], RunResult], column: str) -> float:
+    shares = [run.majority for (_, c, _), run in found.items() if c == column]
+    known = [share for share in shares if share is not None]
+    return statistics.fmean(known) if known else math.nan
 
 
 def _values(runs: Mapping[int, RunResult], head: str | None, metric: str) -> dict[int, float]:
@@ -144,9 +193,15 @@ def _values(runs: Mapping[int, RunResult], head: str | None, metric: str) -> dic
     return {seed: 100 * value for seed, value in found.items() if value is not None}
 
 
-def _done(metrics: Mapping[str, Any], provenance: Mapping[str, Any]) -> RunResult:
+def _done(
+    metrics: Mapping[str, Any],
+    provenance: Mapping[str, Any],
+    protocol: Mapping[str, Any],
+    counted: Mapping[tuple[int, int], tuple[int, int]],
+) -> RunResult:
+    """``counted`` has the cells of the run's own predictions, where its metrics have none."""
     float(provenance["images_seen"]), int(provenance["seed"])  # are used where no file is named
-    test = {
+    test: dict[str | None, dict[str, float | None]] = {
         kind.partition(".")[2] or None: {
             name: None if one["value"] is None else float(one["value"])
             for name, one in body.items()
@@ -154,7 +209,27 @@ def _done(metrics: Mapping[str, Any], provenance: Mapping[str, Any]) -> RunResul
         for kind, body in metrics.items()
         if kind.partition(".")[0] == "test"
     }
-    return RunResult(test, str(provenance["manifest_sha256"]), provenance)
+    cells = {
+        kind.partition(".")[2] or None: _by_cell(body)
+        for kind, body in metrics.get("cells", {}).items()
+        if kind.partition(".")[0] == "test"
+    }
+    cells.setdefault(None, dict(counted))
+    for head, found in cells.items():
+        value = official_accuracy(protocol, found)
+        if head in test and value is not None:
+            test[head]["official_accuracy"] = value
+    majority = majority_share(cells[None])
+    return RunResult(test, str(provenance["manifest_sha256"]), provenance, majority)
+
+
+def _by_cell(body: Mapping[str, list[list[int]]]) -> dict[tuple[int, int], tuple[int, int]]:
+    return {
+        (t, s): (rows, body["right"][t][s])
+        for t, line in enumerate(body["rows"])
+        for s, rows in enumerate(line)
+        if rows
+    }
 
 
 # -------------------------------------------------------------------------------------------------
@@ -169,42 +244,53 @@ class RecordedRequest:
     profile: str
     part: bool  # with --allow-missing
     seeds: int
+    vectors: bool = False  # with --features
 
 
 def made_with(
     experiment: Path,
     artefact: Callable[[str], Artefact],
-    place: Callable[[Artefact, bool], DataLocation],
-    profiles: Sequence[str],
-    parts: Sequence[bool],
+    place: Callable[[Artefact, bool, bool], DataLocation],
+    profile: str | None = None,
 ) -> RecordedRequest:
-    """The profile, and whether images were missing, that most records agree with.
+    """What the records say: of several profiles, the one with most runs of the artefact.
 
-    ``artefact`` is the declaration under a profile, ``place`` its data; ``profiles`` and ``parts``
-    are the candidates, one where the user has said it.
+    ``artefact`` is the declaration under a profile; ``place`` its data, where some images are
+    missing and where vectors stand in their place. ``profile`` is that of the user, if any.
     """
-    found = from_records(experiment)
-
-    def kept(profile: str, part: bool, seeds: int) -> list[ArtefactRun]:
-        try:
-            one = artefact(profile)
-        except SpecError:  # without a column or row that is asked for
-            return []
-        wanted, _ = cells(one, place(one, part), profile=profile, seeds=seeds)
-        return [cell for cell in wanted if cell.identity in found]
-
-    # the first seed is enough to tell them apart
-    candidates = [(profile, part) for profile in profiles for part in parts]
-    profile, part = max(candidates, key=lambda each: len(kept(each[0], each[1], 1)))
-    most = 1 + max((int(run.provenance["seed"]) for run in found.values()), default=0)
-    own = kept(profile, part, most)
-    if not own:
-        raise DataError(
-            f"no record of {experiment} is a run of {artefact(profile).name} with the data, "
-            f"profile and seeds that were asked for; `shasam records list {experiment}` shows what "
-            "it holds"
+    noted = (row["asked"] or "" for row in columns_of(experiment, ["asked"]))
+    found = {text for lines in noted for text in lines.splitlines()}
+    kept = [json.loads(text) for text in found]
+    seeds = 1 + max((int(one["seed"]) for one in kept), default=0)
+    ways = {
+        (
+            one["profile"],
+            bool(one["data"].get("allow_missing")),
+            one["data"].get("name") == "embeddings",
         )
-    return RecordedRequest(profile, part, 1 + max(cell.seed for cell in own))
+        for one in kept
+        if profile in (None, one["profile"])
+    }
+    refused: SpecError | None = None
+    best: tuple[list[ArtefactRun], RecordedRequest] = ([], RecordedRequest("", part=False, seeds=0))
+    for name, part, vectors in sorted(ways):
+        try:
+            one = artefact(name)
+        except SpecError as error:  # without a column or row that is asked for
+            refused = error
+            continue
+        wanted, _ = cells(one, place(one, part, vectors), profile=name, seeds=seeds, check=False)
+        own = [cell for cell in wanted if cell.asked in found]
+        if len(own) > len(best[0]):
+            best = (own, RecordedRequest(name, part, 1 + max(cell.seed for cell in own), vectors))
+    if best[0]:
+        return best[1]
+    if refused is not None:
+        raise refused
+    raise DataError(
+        f"no record of {experiment} is a run of this artefact with the data, profile and seeds "
+        f"that were asked for; `shasam records list {experiment}` shows what it holds"
+    )
 
 
 # -------------------------------------------------------------------------------------------------

@@ -15,12 +15,11 @@ from shasam.documents import of_our_shape, read_json
 from shasam.errors import TrainingError
 from shasam.files import write_atomic
 from shasam.output import Screen, emit, say, shown_progress
-from shasam.pipeline.sweeps import Outcome, says, sweep
-from shasam.reproduce import cost, filling, render, table1
+from shasam.reproduce import filling, render
 from shasam.reproduce.artefact import NAMES, Artefact, ArtefactRun, DataLocation, artefact, cells
 from shasam.reproduce.cost import on_drawn_faces, views_of_training
 from shasam.runs.execution import ExecutionOptions
-from shasam.runs.records import holds_records
+from shasam.runs.records import holds_records, note_asked
 from shasam.runs.records import keep as keep_records
 
 # -------------------------------------------------------------------------------------------------
@@ -95,44 +94,55 @@ def table(
     sources: RecordFolders,
 ) -> list[Path]:
     """Fill a table with what is done, run the rest, and return the files that were written."""
-    wanted, refused = cells(artefact, place, profile=profile, seeds=seeds)
+    recorded = sources.records is not None
+    wanted, refused = cells(artefact, place, profile=profile, seeds=seeds, check=not recorded)
     data = place.name if place.features is None else f"embeddings of {place.name}"
 
     def here() -> dict[str, filling.RunResult]:
         return filling.from_folder(wanted, doing.out)
 
     def done() -> dict[str, filling.RunResult]:
-        if sources.records is not None:
-            return filling.from_records(sources.records)
-        return {**kept, **here()}
+        return kept if recorded else {**kept, **here()}
 
     # runs that another machine has done and kept are not done again
     keep = sources.keep
-    kept = filling.from_records(keep) if keep is not None and holds_records(keep) else {}
+    kept: dict[str, filling.RunResult] = {}
+    if sources.records is not None:
+        kept = filling.from_records(sources.records)
+    elif keep is not None and holds_records(keep):
+        kept = filling.kept_runs(keep)
+
+    def key(cell: ArtefactRun) -> str:
+        return cell.asked if recorded else cell.identity
 
     def write() -> list[Path]:
-        full = filling.fill(artefact, wanted, done(), profile=profile, data=data, refused=refused)
+        full = filling.fill(
+            artefact, wanted, done(), profile=profile, data=data, refused=refused, key=key
+        )
         return _write(full, to)
 
     found = done()
-    runs = {cell.identity: cell for cell in wanted}  # rows can share them
-    missing = [cell for identity, cell in runs.items() if identity not in found]
+    runs = {key(cell): cell for cell in wanted}  # rows can share them
+    missing = [cell for name, cell in runs.items() if name not in found]
     say(f"{artefact.title}: {len(runs) - len(missing)} of {len(runs)} runs are done")
     try:
         if doing.dry:
             for cell in missing:
                 say(f"to do  {cell.row}, {cell.column}, seed {cell.seed}: {cell.spec.name}")
-        elif missing and sources.records is None:
+        elif missing and not recorded:
             _run(missing, doing, write)
     finally:  # also of what was done before a run failed or Ctrl-C
-        if keep is not None and sources.records is None:
+        if keep is not None and not recorded:
             found = here()
             _keep([cell for cell in wanted if cell.identity in found], doing.out, keep)
+            _note(wanted, {**kept, **found}, keep)
         paths = write()
     return paths
 
 
 def _run(missing: Sequence[ArtefactRun], doing: MakeOptions, write: Callable[[], object]) -> None:
+    from shasam.pipeline.sweeps import Outcome, says, sweep  # imports torch
+
     written_at = -WRITE_SECONDS
 
     def tell(outcome: Outcome) -> None:
@@ -160,6 +170,18 @@ def _keep(done: Sequence[ArtefactRun], out: Path, experiment: Path) -> None:
     keep_records([out / name for name in labels], experiment, labels)
 
 
+def _note(
+    wanted: Sequence[ArtefactRun], done: Mapping[str, filling.RunResult], experiment: Path
+) -> None:
+    """Write into the records what their runs were asked for with, by which they are found."""
+    asked: dict[str, set[str]] = {}
+    for cell in wanted:
+        if cell.identity in done:
+            asked.setdefault(done[cell.identity].run, set()).add(cell.asked)
+    if asked:
+        note_asked(experiment, asked)
+
+
 def _write(full: filling.ArtefactTable, to: Path) -> list[Path]:
     name = full.artefact.name
     texts = {
@@ -174,6 +196,8 @@ def _write(full: filling.ArtefactTable, to: Path) -> list[Path]:
 
 def objectives_table(to: Path) -> list[Path]:
     """Table 1 on its example, on the screen too."""
+    from shasam.reproduce import table1  # imports torch
+
     text = table1.as_markdown()
     emit(text)
     return _texts(to, "table1", {".md": text, ".csv": table1.as_csv()})
@@ -183,6 +207,8 @@ def cost_table(
     artefact: Artefact, place: DataLocation, profile: str, to: Path, records: Path | None
 ) -> list[Path]:
     """The cost of stage 1: measured now, or from the record of an earlier measurement."""
+    from shasam.reproduce import cost  # imports torch
+
     if records is not None:
         path = records / "cost.json"
         with of_our_shape(path):

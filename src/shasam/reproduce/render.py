@@ -27,6 +27,7 @@ from shasam.report.svg import (
     ticks,
 )
 from shasam.reproduce.filling import ArtefactNumber, ArtefactTable, RowDifference, differences
+from shasam.reproduce.official import metric_label, official_majority, target_and_group
 
 # -------------------------------------------------------------------------------------------------
 # A filled artefact as text: Markdown, LaTeX and CSV.
@@ -47,7 +48,7 @@ def as_markdown(filled: ArtefactTable) -> str:
             ]
             for row in a.rows()
         ]
-        head = [catalogue.label_of(metric), *a.columns]
+        head = [metric_label(metric), *a.columns]
         lines += [*output.markdown_table([output.markdown_text(word) for word in head], rows), ""]
     lines += _compared(filled)
     lines += [*(f"{output.markdown_text(note)}\n" for note in notes(filled))]
@@ -61,15 +62,12 @@ def _compared(filled: ArtefactTable) -> list[str]:
         found.setdefault((one.row, one.other), []).append(one)
     if not found:
         return []
-    metrics = [catalogue.label_of(metric) for metric in filled.artefact.metrics]
-    rows = [
-        [
-            output.markdown_text(f"{row} minus {other}"),
-            _many(of_metric[0]),
-            *(_points(one) for one in of_metric),
-        ]
-        for (row, other), of_metric in found.items()
-    ]
+    metrics = [metric_label(metric) for metric in filled.artefact.metrics]
+    rows = []
+    for (row, other), of_metric in found.items():
+        by_metric = {one.metric: _points(one) for one in of_metric}
+        cells = [by_metric.get(metric, "") for metric in filled.artefact.metrics]
+        rows.append([output.markdown_text(f"{row} minus {other}"), _many(of_metric[0]), *cells])
     return [*output.markdown_table(["paired differences", "over", *metrics], rows), ""]
 
 
@@ -150,8 +148,27 @@ def notes(filled: ArtefactTable) -> list[str]:
             + ". Brackets are Student's 95 % interval over settings (each the mean of its seeds) "
             "or over seeds (each the mean of its settings), whichever there are more of."
         )
+    out += _shares(filled)
     out += [f"{row} was not run: {reason.rstrip('.')}." for row, reason in filled.refused.items()]
     return [*out, *reached(filled)]
+
+
+def _shares(filled: ArtefactTable) -> list[str]:
+    """The accuracy of whoever always says the largest class: here, and on all of CelebA."""
+    known = {c: share for c, share in filled.majority.items() if share == share}  # not NaN
+    if not known:
+        return []
+    ours = ", ".join(f"{c} {100 * share:.1f}".strip() for c, share in known.items())
+    if "official_accuracy" not in filled.artefact.metrics:
+        return [f"Share of the largest class in the test split, per cent: {ours}."]
+    theirs = {c: official_majority(*target_and_group(filled.artefact, c)) for c in known}
+    whole = ", ".join(f"{c} {100 * share:.1f}" for c, share in theirs.items() if share is not None)
+    return [
+        f"Share of the largest class, per cent: in CelebA's whole test split {whole}; in ours "
+        f"{ours}. Accuracy on official shares weighs the (target, group) cells of our test split "
+        "as the whole one has them, and alone stands beside the paper's. Equalised odds needs no "
+        "weights."
+    ]
 
 
 def reached(filled: ArtefactTable) -> list[str]:
@@ -180,7 +197,7 @@ def reached(filled: ArtefactTable) -> list[str]:
 
 def _head(filled: ArtefactTable) -> list[str]:
     a = filled.artefact
-    words: Callable[[str], str] = catalogue.label_of
+    words: Callable[[str], str] = metric_label
     return [
         "",
         *(f"{column} {words(metric)}".strip() for column in a.columns for metric in a.metrics),
@@ -206,7 +223,7 @@ def _cell(entry: ArtefactNumber, filled: ArtefactTable, plus_minus: str) -> str:
             ours += f"{plus_minus}{entry.deviation:.1f}"
         if entry.difference is not None:
             ours += f" ({entry.difference:+.1f})"
-    if filled.artefact.printed is None or not (printed or ours):
+    if filled.artefact.printed is None or not (printed or ours) or not entry.comparable:
         return ours
     return f"{printed or '–'} · {ours}".rstrip()
 
@@ -266,6 +283,7 @@ def _planes(filled: ArtefactTable) -> Markup:
     across, up = (
         ("eo_mean", "accuracy") if "eo_mean" in a.metrics else (a.metrics[-1], a.metrics[0])
     )
+    up = "official_accuracy" if "official_accuracy" in a.metrics else up
     panels = []
     for column in a.columns:
         marks = []
@@ -276,7 +294,7 @@ def _planes(filled: ArtefactTable) -> Markup:
             if x.mean is not None and y.mean is not None:
                 marks.append((kind, x.mean, y.mean, "fill", row))
         panels.append((column, _plane(marks)))
-    words = f"{catalogue.label_of(up)} (up) against {catalogue.label_of(across)} (across)"
+    words = f"{metric_label(up)} (up) against {metric_label(across)} (across)"
     note = f"{words}; filled: ours, hollow: the paper's" if a.printed else words
     return _page(filled, panels, note)
 
@@ -300,7 +318,7 @@ def _bars(filled: ArtefactTable) -> Markup:
     for metric in a.metrics:
         found = [filled.get(row, c, metric) for c in a.columns for row in a.rows()]
         tops = [e.mean + (e.deviation or 0) for e in found if e.mean is not None]
-        low = 50.0 if catalogue.named(metric).better == "high" and min(tops) > 50 else 0.0
+        low = 50.0 if _is_better_high(metric) and min(tops) > 50 else 0.0
         py, up = _scale([low, *tops], HEIGHT, 0.0, pad=False)
         body = _frame(2) + _ticks([], px=lambda v: v, up=up, py=py)
         group = 2 * PANEL / len(a.columns)
@@ -325,8 +343,12 @@ def _bars(filled: ArtefactTable) -> Markup:
                     )
                     body += line(middle, ends[0], middle, ends[1], "whisker")
             body += text((c + 0.5) * group, HEIGHT + 17, column, "muted small", "middle")
-        panels.append((catalogue.label_of(metric), body))
+        panels.append((metric_label(metric), body))
     return _page(filled, panels, "bars: mean over seeds, whiskers: one standard deviation", wide=2)
+
+
+def _is_better_high(metric: str) -> bool:
+    return metric == "official_accuracy" or catalogue.named(metric).better == "high"
 
 
 def _lines(filled: ArtefactTable) -> Markup:
@@ -350,7 +372,7 @@ def _lines(filled: ArtefactTable) -> Markup:
             places = [(px(x), py(y)) for x, y in curve if y is not None]
             body += element("g", polyline(places, "line"), cls=f"c{kind % COLOURS}")
             body += "".join(marker(kind, x, y, 4, f"c{kind % COLOURS} fill") for x, y in places)
-        panels.append((f"{catalogue.label_of(metric)} against views", body))
+        panels.append((f"{metric_label(metric)} against views", body))
     return _page(filled, panels, "mean over seeds", wide=2)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 
 from shasam.documents import of_our_shape, parse_json, parse_yaml
 from shasam.errors import DataError, FileError
-from shasam.files import atomic_file, read_bytes, write_atomic
+from shasam.files import atomic_file, open_regular, read_bytes, write_atomic
 from shasam.runs.directory import log_lines
 from shasam.tables import read_parquet
 
@@ -46,6 +46,7 @@ _SCHEMA = pa.schema(
         ("worst_group_accuracy", pa.float64()),
         *((name, pa.string()) for name in _TEXTS),
         ("predictions_metadata", pa.string()),  # JSON: class names, protocol, hash of the manifest
+        ("asked", pa.string()),  # JSON lines: ways to ask for it, see `note_asked`
     ]
 )
 
@@ -58,6 +59,7 @@ class Record:
     run: str
     seed: int
     texts: Mapping[str, str]  # spec, metrics, provenance, log: the files as they were
+    asked: tuple[str, ...] = ()  # what artefacts ask for this run with: profile and layers, JSON
 
     @cached_property
     def spec(self) -> dict[str, Any]:
@@ -91,7 +93,13 @@ def holds_records(experiment: Path) -> bool:
 def read_records(experiment: str | Path) -> list[Record]:
     """The runs of an experiment, by label and seed."""
     return [
-        Record(row["label"], row["run"], row["seed"], {name: row[name] for name in _TEXTS})
+        Record(
+            row["label"],
+            row["run"],
+            row["seed"],
+            {name: row[name] for name in _TEXTS},
+            tuple((row["asked"] or "").splitlines()),
+        )
         for row in _rows(Path(experiment))
     ]
 
@@ -102,6 +110,45 @@ def by_label(records: Sequence[Record]) -> dict[str, list[Record]]:
     for record in sorted(records, key=lambda r: (r.label, r.seed, r.run)):
         found.setdefault(record.label, []).append(record)
     return found
+
+
+def columns_of(experiment: str | Path, names: Sequence[str]) -> list[dict[str, Any]]:
+    """Some columns of the records, a dict for each run: what is not asked for is not read."""
+    return _read(Path(experiment), RECORDS, names).to_pylist()
+
+
+def counted(experiment: str | Path) -> dict[str, dict[tuple[int, int], tuple[int, int]]]:
+    """Run -> (target, group) -> test rows, and how many of them were predicted right."""
+    names = ["run", "target", "sensitive", "prediction"]
+    table = _read(Path(experiment), PREDICTIONS, names)
+    right = pc.cast(pc.equal(table.column("prediction"), table.column("target")), pa.int64())
+    table = table.append_column("right", right)
+    found: dict[str, dict[tuple[int, int], tuple[int, int]]] = {}
+    keys = ["run", "target", "sensitive"]
+    for row in table.group_by(keys).aggregate([("right", "count"), ("right", "sum")]).to_pylist():
+        cell = (int(row["target"]), int(row["sensitive"]))
+        found.setdefault(row["run"], {})[cell] = (row["right_count"], row["right_sum"])
+    return found
+
+
+def note_asked(
+    experiment: str | Path, asked: Mapping[str, Collection[str]], *, anew: bool = False
+) -> None:
+    """Write into records what artefacts ask for them with: name of a run -> JSON texts.
+
+    Two artefacts may ask for one run in different words. They are added to what a record has, or,
+    ``anew``, stand in its place.
+    """
+    table = _read(Path(experiment), RECORDS)
+    before = table.column("asked").to_pylist()
+    lines = []
+    for run, known in zip(table.column("run").to_pylist(), before, strict=True):
+        kept = set() if anew or known is None else set(known.splitlines())
+        lines.append("\n".join(sorted(kept | set(asked.get(run, ())))) or None)
+    if lines != before:
+        place = table.column_names.index("asked")
+        noted = table.set_column(place, "asked", pa.array(lines, pa.string()))
+        _write(noted, Path(experiment) / RECORDS)
 
 
 def keep(runs: Sequence[Path], experiment: str | Path, labels: Mapping[str, str]) -> int:
@@ -122,6 +169,9 @@ def keep(runs: Sequence[Path], experiment: str | Path, labels: Mapping[str, str]
         records, predictions = pa.Table.from_pylist(rows, schema=_SCHEMA), _concat(tables)
         if holds_records(experiment):
             old = _read(experiment, RECORDS)
+            noted = {row["run"]: row["asked"] for row in old.select(["run", "asked"]).to_pylist()}
+            rows = [{**row, "asked": noted.get(row["run"])} for row in rows]
+            records = pa.Table.from_pylist(rows, schema=_SCHEMA)
             records = pa.concat_tables([_without(old, new), records])
             predictions = _concat([_without(_read(experiment, PREDICTIONS), new), predictions])
     order = [("label", "ascending"), ("seed", "ascending"), ("run", "ascending")]
@@ -208,6 +258,8 @@ def _rows(experiment: Path) -> list[dict[str, Any]]:
     table = _read(experiment, RECORDS)
     texts = [name for name in _SCHEMA.names if _SCHEMA.field(name).type == pa.string()]
     for name in (*texts, "seed"):
+        if name == "asked":  # which only runs of an artefact have
+            continue
         place = table.schema.get_field_index(name)
         kind = _SCHEMA.field(name).type
         if place < 0 or table.schema.field(place).type != kind or table.column(place).null_count:
@@ -229,18 +281,29 @@ def _without(table: pa.Table, runs: pa.Array) -> pa.Table:
     return table.filter(pc.invert(pc.is_in(table.column("run"), value_set=runs)))
 
 
-def _read(experiment: Path, name: str) -> pa.Table:
+def _read(experiment: Path, name: str, columns: Sequence[str] | None = None) -> pa.Table:
+    """A file of an experiment, or some of its columns; records of before have no ``asked``."""
     advice = "; give the folder of an experiment, such as experiments/utkface"
-    table = _parquet(experiment, name, advice)
+    wanted = columns
+    if columns is not None:
+        with of_our_shape(experiment / name), open_regular(experiment / name) as file:
+            known = pq.ParquetFile(file).schema_arrow.names
+        wanted = [column for column in dict.fromkeys([*columns, "run"]) if column in known]
+    table = _parquet(experiment, name, advice, wanted)
     if "run" not in table.column_names or not pa.types.is_string(table.schema.field("run").type):
         raise DataError(f"{experiment / name} holds no records: it does not name their runs")
+    lacks = name == RECORDS and "asked" not in table.column_names
+    if lacks and (columns is None or "asked" in columns):
+        table = table.append_column("asked", pa.nulls(table.num_rows, pa.string()))
     return table
 
 
-def _parquet(folder: Path, name: str, advice: str = "") -> pa.Table:
+def _parquet(
+    folder: Path, name: str, advice: str = "", columns: Sequence[str] | None = None
+) -> pa.Table:
     """A Parquet file of a run or of an experiment, if it is one and lies there."""
     try:
-        return read_parquet(folder / name, within=folder)
+        return read_parquet(folder / name, within=folder, columns=columns)
     except FileError as error:
         raise DataError(f"{folder} cannot be used: {error}{advice}") from error
 

@@ -11,7 +11,14 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
-from pydantic import BaseModel, ConfigDict, Field, model_serializer, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
 
 from shasam.tables import Missing
 
@@ -234,7 +241,7 @@ class ModelSpec(BaseModel):
     encoder: str = Field(
         "resnet18",
         description="Encoder: resnet18, vit, efficientnet-lite0 (pretrained), hf:NAME_OR_FOLDER, "
-        "timm:NAME, mlp and identity for vectors, or one of a plugin.",
+        "timm:NAME, onnx:FILE (frozen), mlp and identity for vectors, or one of a plugin.",
     )
     init: str | None = Field(
         None, description="File of pretrained weights (.safetensors, torchvision or timm keys)."
@@ -249,9 +256,31 @@ class ModelSpec(BaseModel):
         description="Pretrained weights that stay as they are: none, all, or, as a number, all "
         "but those of the last blocks.",
     )
+    cache: Annotated[bool, Parameter(name="--cache", negative=())] = Field(
+        False,
+        description="Compute the frozen blocks once for every image and its mirror image, and "
+        "train the last blocks on what was kept; views are then mirrored and nothing else.",
+    )
     options: Annotated[dict[str, Any], Parameter(parse=False)] = Field(
         default_factory=dict, description="Options of the encoder."
     )
+
+    @model_validator(mode="after")
+    def _cache_needs_frozen_blocks(self) -> ModelSpec:
+        if self.cache and not isinstance(self.freeze, int):
+            raise ValueError(
+                "cache keeps the results of frozen blocks: give freeze a number of blocks that are "
+                "trained. Where all are frozen, use shasam embed instead"
+            )
+        return self
+
+    @model_serializer(mode="wrap")
+    def _dump(self, dump: Any) -> dict[str, Any]:
+        """Without an option that is off: runs from before it existed keep their names."""
+        body: dict[str, Any] = dump(self)
+        if not self.cache:
+            body.pop("cache", None)
+        return body
 
 
 # -------------------------------------------------------------------------------------------------
@@ -317,6 +346,10 @@ class StageSpec(BaseModel):
         return self
 
 
+def _cut_at_commas(text: str) -> list[str]:
+    return [text] if "[" in text else text.split(",")  # the edges of age:[0,20,40] stay together
+
+
 class TrainSpec(BaseModel):
     """All stages, and what is evaluated on the way.
 
@@ -349,6 +382,11 @@ class TrainSpec(BaseModel):
         description="Train a classifier on the frozen features and the training data as they are, "
         "without the sensitive attribute, and report it.",
     )
+    transfer: Annotated[tuple[str, ...], Parameter(negative=())] = Field(
+        (),
+        description="Other columns, or rules over them, that heads of three strengths learn to "
+        "predict from the frozen features, without the sensitive attribute.",
+    )
     collapse_cosine: float = Field(
         0.95, gt=0, le=1, description="Mean cosine of the projections that counts as a collapse."
     )
@@ -369,6 +407,16 @@ class TrainSpec(BaseModel):
         False, description="Batch normalisation over the rows of all processes, not of each."
     )
 
+    @field_validator("transfer", mode="before")
+    @classmethod
+    def _with_commas(cls, given: Any) -> Any:
+        """``--transfer young,smiling`` is two columns."""
+        listed = [given] if isinstance(given, str) else given
+        if not isinstance(listed, (list, tuple)):
+            return given
+        words = [word for one in listed for word in _cut_at_commas(str(one))]
+        return tuple(word.strip() for word in words if word.strip())
+
     @model_serializer(mode="wrap")
     def _dump(self, dump: Any) -> dict[str, Any]:
         """Without an option that is off: runs from before it existed keep their names."""
@@ -377,6 +425,8 @@ class TrainSpec(BaseModel):
             body.pop("sync_batchnorm", None)
         if self.on_plateau == "warn":
             body.pop("on_plateau", None)
+        if not self.transfer:
+            body.pop("transfer", None)
         return body
 
     def stage(self, name: str) -> StageSpec:

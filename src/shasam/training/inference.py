@@ -44,9 +44,15 @@ def prepare(method: M, device: torch.device | str, *, training: bool = False) ->
 
 
 def prepare_images(images_u8: Tensor, device: torch.device | str) -> Tensor:
-    """Un-augmented images as the network reads them: (B, 3, H, W), -1 to 1; vectors as they are."""
+    """Un-augmented images as the network reads them: (B, 3, H, W), -1 to 1.
+
+    Vectors, and cached maps in half precision, keep their values.
+    """
     if images_u8.ndim == 2:
         return images_u8.to(device, torch.float32)
+    if images_u8.dtype == torch.float16:
+        maps = images_u8.to(device, torch.float32)
+        return maps.contiguous(memory_format=torch.channels_last)
     return plain(images_u8.to(device)).contiguous(memory_format=torch.channels_last)
 
 

@@ -26,6 +26,7 @@ from shasam.models.processes import Share, share_batch_norm, sharing
 from shasam.runs.directory import RunLog
 from shasam.sampling import Draw, TrainingRows
 from shasam.spec.fields import TrainSpec, ViewsSpec
+from shasam.training.cached_maps import CachedMaps
 from shasam.training.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from shasam.training.inference import TrainingData, evaluating, on_rows, prepare, prepare_images
 from shasam.training.monitor import (
@@ -73,6 +74,7 @@ class Views:
         self.vectors = method.encoder.inputs == "vectors"
         self.unit = "vectors" if self.vectors else "images"
         self.partners: CellPartners | None = None
+        self.cached = data if isinstance(data, CachedMaps) else None
 
     def begin(self, t_N: Tensor, s_N: Tensor, rows: Tensor) -> None:
         """The labels of all rows, and the rows of the training split."""
@@ -88,6 +90,9 @@ class Views:
     def of(self, stage: Stage, rows: Tensor, seed: int, step: int, device: torch.device) -> Tensor:
         """(V*B, ...) on the device, keyed by the step: a row that is drawn twice in an epoch gets
         new views each time."""
+        if self.cached is not None and stage.augment:
+            maps = self.cached.views(rows, seed, step, stage.views, self.spec.flip)
+            return prepare_images(maps, device)
         if not stage.augment:
             return prepare_images(self.data.images(rows), device)
         if self.vectors:

@@ -26,9 +26,11 @@ from torch import Tensor, nn
 import shasam
 from shasam.data.augment import plain
 from shasam.errors import InputError
+from shasam.export.compose import with_encoder
 from shasam.files import make_folder, write_atomic, write_named
 from shasam.methods.base import Method
 from shasam.metrics.catalogue import label_of
+from shasam.models import Identity, OnnxEncoder
 from shasam.pipeline.load import CONFIG, HEADER, WEIGHTS, Model, load
 from shasam.report.cards import model_card
 from shasam.report.runs import subject_of
@@ -56,8 +58,8 @@ _UNIFORM = (
 
 def input_shape(model: Model) -> tuple[int, ...]:
     """The shape of one row of the first input."""
-    size, dim = model.spec.data.size, model.spec.data.features_dim
-    return (size, size, 3) if dim is None else (dim,)
+    dim = model.spec.data.features_dim
+    return (dim,) if dim is not None and model.front is None else (model.size, model.size, 3)
 
 
 def description(model: Model, sha256: str | None = None) -> dict[str, Any]:
@@ -65,10 +67,7 @@ def description(model: Model, sha256: str | None = None) -> dict[str, Any]:
     spec = model.spec.as_dict()
     for part, fields in _PRIVATE.items():
         spec[part].update(dict.fromkeys(fields))
-    options = spec["model"]["options"]
-    source = Path(str(options.get("source") or ""))
-    if source.is_absolute() or (source.name and source.is_dir()):  # of a pretrained network
-        options["source"] = source.name
+    _shorten(spec["model"]["options"])
     body: dict[str, Any] = {
         "library_name": "shasam",
         "shasam_version": shasam.__version__,
@@ -85,15 +84,26 @@ def description(model: Model, sha256: str | None = None) -> dict[str, Any]:
     }
     if sha256 is not None:
         body["model_sha256"] = sha256
+    if model.vectors is not None:
+        vectors = copy.deepcopy(dict(model.vectors))
+        _shorten((vectors.get("model") or {}).get("options") or {})
+        body["vectors"] = vectors
     return body
+
+
+def _shorten(options: dict[str, Any]) -> None:
+    """The name of a pretrained network alone, not where it lay on the machine that trained."""
+    source = Path(str(options.get("source") or ""))
+    if source.is_absolute() or (source.name and source.exists()):
+        options["source"] = source.name
 
 
 def _inputs(model: Model) -> dict[str, Any]:
     shape = input_shape(model)
-    if model.method.encoder.inputs == "vectors":
+    if model.inputs == "vectors":
         inputs = {"vectors": _tensor("float32", shape, _VECTORS)}
     else:
-        inputs = {"pixels": _tensor("uint8", shape, _PIXELS.format(size=model.spec.data.size))}
+        inputs = {"pixels": _tensor("uint8", shape, _PIXELS.format(size=model.size))}
     if type(model.method).decides_by_group:
         seed = getattr(model.method.config, "seed", 0)
         inputs["group"] = _tensor("int64", (), _GROUP)
@@ -127,7 +137,11 @@ class Graph(nn.Module):
                 "which a file cannot hold; write that rule as decision(), of tensors"
             )
         self.method = copy.deepcopy(model.method).float().cpu().eval()
-        self.vectors = self.method.encoder.inputs == "vectors"
+        self.vectors = model.inputs == "vectors"
+        self.front: nn.Module | None = None  # the encoder of a model of vectors
+        if model.front is not None:
+            assert isinstance(model.front.encode, nn.Module)
+            self.front = copy.deepcopy(model.front.encode).float().cpu().eval()
         self.by_group = kind.decides_by_group
         # buffers in float64 (rules of decisions) keep their precision
         for name, buffer in model.method.named_buffers():
@@ -138,11 +152,26 @@ class Graph(nn.Module):
         self, inputs: Tensor, group: Tensor | None = None, uniform: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
         x = inputs if self.vectors else plain(inputs.permute(0, 3, 1, 2))
+        x = x if self.front is None else self.front(x)
         scores_BC = next(iter(self.method.logits(x).values()))
         scores_BC = torch.softmax(scores_BC.float(), dim=1)
         if group is None or uniform is None:
             return scores_BC, scores_BC.argmax(dim=1)
         return scores_BC, self.method.decision(scores_BC, group, uniform)
+
+    def onnx_encoder(self) -> OnnxEncoder | None:
+        """The encoder, where it is an ONNX graph already, which torch cannot write again."""
+        first = self.method.encoder if self.front is None else self.front
+        return first if isinstance(first, OnnxEncoder) else None
+
+    def behind(self, encoder: OnnxEncoder) -> Graph:
+        """What follows the encoder: a graph of its vectors."""
+        rest = copy.deepcopy(self)
+        rest.vectors = True
+        if rest.front is None:
+            rest.method.encoder = Identity(encoder.out_dim)
+        rest.front = None
+        return rest
 
     def names(self) -> list[str]:
         """The inputs in their order."""
@@ -239,11 +268,18 @@ _OUTPUTS = ["scores", "prediction"]
 
 
 def export(
-    source: str | Path | RunDirectory, format: str, out: str | Path, allow_chance: bool = False
+    source: str | Path | RunDirectory,
+    format: str,
+    out: str | Path,
+    *,
+    allow_chance: bool = False,
+    images: bool = False,
+    encoder: str | None = None,
 ) -> Path:
     """Write a trained model as a file (or folder, for ``hub``); returns where it is.
 
     A run whose model is no better than chance is refused unless ``allow_chance``.
+    With ``images``, a model of vectors leaves with their encoder in front (``Model.seeing``).
     """
     if format not in FORMATS and format != "hub":
         raise InputError(f"there is no format {format!r}; there are {', '.join(FORMATS)} and hub")
@@ -259,6 +295,13 @@ def export(
         )
     make_folder(out.parent)  # before the work
     model = load(source)
+    if images or encoder is not None:
+        if format not in ("onnx", "torchscript"):
+            raise InputError(
+                f"--images is for onnx and torchscript; {format} holds the model alone, and names "
+                "the encoder of its vectors"
+            )
+        model = model.seeing(encoder)
     if format == "hub":
         path = source.path if isinstance(source, RunDirectory) else Path(source)
         write_hub(model, path, out)
@@ -272,20 +315,12 @@ def _onnx(model: Model) -> bytes:
     import onnx
 
     graph = Graph(model)
-    given = examples(input_shape(model), graph, len(model.groups))
-    batch = torch.export.Dim("batch", min=1, max=1 << 20)
-    with _quiet():
-        program = torch.onnx.export(
-            graph,
-            given,
-            dynamo=True,
-            dynamic_shapes=tuple({0: batch} for _ in given),
-            input_names=graph.names(),
-            output_names=_OUTPUTS,
-            verbose=False,
-        )
-    assert program is not None
-    made = program.model_proto
+    encoder = graph.onnx_encoder()
+    if encoder is None:
+        made = _written(graph, input_shape(model), len(model.groups))
+    else:
+        rest = _written(graph.behind(encoder), (encoder.out_dim,), len(model.groups))
+        made = with_encoder(rest, encoder, model.size)
     if not made.graph.input[0].type.tensor_type.shape.dim[0].dim_param:
         raise InputError(
             f"the encoder {model.spec.model.encoder} works on a fixed batch once it is exported; "
@@ -298,6 +333,24 @@ def _onnx(model: Model) -> bytes:
     onnx.checker.check_model(content)
     _check(graph, model, _run_onnx(content, graph.names()))
     return content
+
+
+def _written(graph: Graph, shape: tuple[int, ...], groups: int) -> Any:
+    """A graph of torch as ONNX."""
+    given = examples(shape, graph, groups)
+    batch = torch.export.Dim("batch", min=1, max=1 << 20)
+    with _quiet():
+        program = torch.onnx.export(
+            graph,
+            given,
+            dynamo=True,
+            dynamic_shapes=tuple({0: batch} for _ in given),
+            input_names=graph.names(),
+            output_names=_OUTPUTS,
+            verbose=False,
+        )
+    assert program is not None
+    return program.model_proto
 
 
 def _run_onnx(content: bytes, names: Sequence[str]) -> Callable[..., list[np.ndarray]]:
@@ -320,6 +373,8 @@ def _torchscript(model: Model) -> bytes:
     import io
 
     graph = Graph(model)
+    if graph.onnx_encoder() is not None:
+        raise InputError("the encoder is an ONNX graph, which torchscript cannot hold; use onnx")
     given = examples(input_shape(model), graph, len(model.groups))
     buffer = io.BytesIO()
     with _quiet(), torch.no_grad():

@@ -1,0 +1,50 @@
+"""The analysis of the transfer experiment, on records with numbers that are known."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from experiments.transfer.__main__ import CONTROL, SETTINGS, SUBJECT, means, table
+
+from shasam.documents import read_yaml
+from shasam.runs.records import Record
+
+
+def record(setting: str, row: tuple[str, str], seed: int, eo: float, accuracy: float) -> Record:
+    test = {"test": {"eo_mean": {"value": eo}, "accuracy": {"value": accuracy}}}
+    heads = dict.fromkeys(("linear", "small", "large"), test)
+    metrics = {"transfer": {"Young": {"majority": 0.7, row[1]: heads}}}
+    return Record(f"{setting}, {row[0]}", "run", seed, {"metrics": json.dumps(metrics)})
+
+
+def records() -> list[Record]:
+    out = []
+    for number, setting in enumerate(SETTINGS):
+        for seed in (40, 41, 42):
+            out.append(record(setting, SUBJECT, seed, 0.1 + number / 100, 0.8))
+            out.append(record(setting, CONTROL, seed, 0.2 + number / 100 + seed / 1e4, 0.81))
+    return out
+
+
+def test_a_seed_counts_with_the_mean_of_its_settings():
+    found = means(records(), SUBJECT, "small", "eo_mean")
+    assert list(found) == [40, 41, 42] and found[40] == pytest.approx(11.5)
+    less = [r for r in records() if (r.seed, r.label[:6]) != (41, SETTINGS[0])]
+    assert list(means(less, SUBJECT, "small", "eo_mean")) == [40, 42]
+
+
+def test_the_primary_comparison_stands_first(monkeypatch):
+    monkeypatch.setattr("experiments.transfer.__main__.read_records", lambda folder: records())
+    lines = table().splitlines()
+    assert lines[2].startswith("| balanced-hidden, hidden | small | 11.5 / 21.9 | -10.4 (")
+    assert "80.0 / 81.0 | -1.0 (" in lines[2]
+    assert lines[-1].startswith("Primary tests, p after Holm: eo_mean")
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_every_row_of_the_analysis_is_in_the_grids(setting):
+    from experiments.transfer.__main__ import HERE, OTHERS
+
+    labels = {run["label"] for run in read_yaml(HERE / f"{setting}.yaml")["runs"]}
+    assert labels == {f"{setting}, {label}" for label, _ in (SUBJECT, CONTROL, *OTHERS)}
