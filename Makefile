@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 export PYTHONUNBUFFERED = 1
 
-.PHONY: help install demo test test-all test-learns test-ray test-reliability fuzz test-pythons test-newest test-oldest test-cpus bench lint dist audit-dependencies clean
+.PHONY: help install demo test test-all test-learns test-ray test-reliability fuzz test-pythons test-newest test-oldest test-cpus bench lint docs dist audit-dependencies clean
 .DEFAULT_GOAL := help
 
 help:
@@ -23,6 +23,7 @@ help:
 	@echo "make fuzz       mutated images, specifications, runs, tables and arrays for MINUTES=10"
 	@echo "make bench      speed: ratios to peers and to the limits of this machine"
 	@echo "make lint       ruff and mypy"
+	@echo "make docs       the documentation site in site/, with every dead link an error"
 	@echo "make install    the environment in $(VENV), made by the other targets as they need it"
 
 $(BIN)/python:
@@ -116,5 +117,8 @@ lint: $(VENV)/.installed-torch,lint
 	$(BIN)/ruff format --check $(CODE)
 	$(BIN)/mypy
 
+docs: $(VENV)/.installed-docs
+	$(BIN)/python -m mkdocs build --strict
+
 clean:
-	rm -rf $(VENV) demo build dist .pytest_cache .ruff_cache .mypy_cache
+	rm -rf $(VENV) demo site build dist .pytest_cache .ruff_cache .mypy_cache

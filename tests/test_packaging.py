@@ -24,7 +24,8 @@ ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 PYTHONS = ["3.10", "3.11", "3.12", "3.13"]
 OPTIONAL = ("export", "hub", "pml", "test-torch")
-TESTED = ("torch", "jpeg", *OPTIONAL, "test", "lint")  # extras that make test and lint install
+# extras that make test, lint and docs install
+TESTED = ("torch", "jpeg", *OPTIONAL, "test", "lint", "docs")
 
 
 def applies(requirement: Requirement, python: str) -> bool:

@@ -230,10 +230,19 @@ def statements(function: ast.FunctionDef) -> int:
     return 0 if not body else (function.end_lineno or 0) - body[0].lineno + 1
 
 
+def lines_of_docstrings(tree: ast.Module) -> int:
+    """Lines of the documentation of a file: to document an argument must not cut a file in two."""
+    kinds = (ast.Module, ast.ClassDef, ast.FunctionDef)
+    owners = [n for n in ast.walk(tree) if isinstance(n, kinds) and ast.get_docstring(n)]
+    return sum((n.body[0].end_lineno or 0) - n.body[0].lineno + 1 for n in owners)
+
+
 @pytest.mark.parametrize("path", files(), ids=lambda p: str(p.relative_to(SRC)))
 def test_files_and_functions_stay_short(path):
     text = path.read_text(encoding="utf-8")
     name = path.relative_to(SRC).as_posix()
-    assert (len(text.splitlines()) > FILE_LINES) == (name in LONG_FILES), "see LONG_FILES"
-    functions = (n for n in ast.walk(ast.parse(text)) if isinstance(n, ast.FunctionDef))
+    tree = ast.parse(text)
+    lines = len(text.splitlines()) - lines_of_docstrings(tree)
+    assert (lines > FILE_LINES) == (name in LONG_FILES), "see LONG_FILES"
+    functions = (n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef))
     assert [f.name for f in functions if statements(f) > FUNCTION_LINES] == []

@@ -261,7 +261,7 @@ class _Choice(NamedTuple):
 
 
 class MinedPlan(BatchPlan):
-    """Batches of ``batch_size`` images with their triplets; a budget ``k`` decides the batch.
+    """Mine batches of ``batch_size`` images with their triplets.
 
     pairs = "one": k = batch/3 anchors, positives and negatives of one pair (i, j). pairs = "all":
     the batch is shared by all feasible pairs; each has batch/(3·pairs) images of every role
@@ -271,6 +271,20 @@ class MinedPlan(BatchPlan):
 
     No image is in a batch twice, unless the cells that fit a role hold too few: then each of their
     images comes once before any is repeated, and the repeats are counted.
+
+    Parameters
+    ----------
+    data
+        The training rows and their labels.
+    config
+        What is mined, and how.
+
+    Examples
+    --------
+    >>> t, s = torch.tensor([0, 0, 1, 1] * 9), torch.tensor([0, 1] * 18)
+    >>> data = TrainingRows(t, s, torch.arange(36), batch_size=12, seed=0)
+    >>> MinedPlan(data, MiningConfig()).config.negatives
+    'fl1mi'
     """
 
     def __init__(self, data: TrainingRows, config: MiningConfig) -> None:
@@ -643,7 +657,7 @@ def batch_triplets(t_B: Tensor, s_B: Tensor) -> tuple[Triplet, ...]:
 
 
 class MiningBatchSampler(Sampler[list[int]]):
-    """Batches that are mined as SHaSaM mines them: ``DataLoader(..., batch_sampler=this)``.
+    """Mine batches as SHaSaM does, for ``DataLoader(..., batch_sampler=this)``.
 
     Every batch holds diverse anchors, hard positives and hard negatives of all pairs of class and
     group; ``triplets(rows)`` says which are which. ``mining`` takes the options of
@@ -652,7 +666,8 @@ class MiningBatchSampler(Sampler[list[int]]):
     shown yet is taken for a typical one of its class and group. Where ``embed(rows)`` is given, it
     embeds what is asked for instead. Iterating again goes on where the last epoch ended.
 
-    >>> sampler = MiningBatchSampler([0, 1] * 40, [0, 0, 1, 1] * 20, batch_size=24, total_steps=9)
+    >>> z, t, s = torch.randn(80, 4), [0, 1] * 40, [0, 0, 1, 1] * 20
+    >>> sampler = MiningBatchSampler(t, s, batch_size=24, total_steps=9, embed=lambda rows: z[rows])
     >>> len(sampler), sorted(map(len, sampler))
     (3, [24, 24, 24])
     """

@@ -62,33 +62,39 @@ class Arrays:
 
 
 class FairClassifier(ClassifierMixin, BaseEstimator):
-    """A classifier whose errors should not depend on a sensitive attribute.
+    """Train a classifier whose errors should not depend on a sensitive attribute.
 
-    Without ``sensitive``, or where all rows are in one group, there is nothing to be fair to:
+    Without ``sensitive``, or if all rows are in one group, there is nothing to be fair to:
     cross-entropy is trained whatever the method, with a warning, and ``method_`` says so.
 
     Parameters
     ----------
     method
-        Any method that reads vectors; `shasam methods` lists them.
+        Any method that reads vectors; ``shasam methods`` lists them.
     options
         Options of the method, such as ``{"temperature": 0.5}``.
     profile
-        Settings to start from: cpu, quick, paper or smoke.
-    steps, lr, batch_size
-        Steps of the first stage, its learning rate and the rows in a batch; None: the profile's.
+        Settings to start from: cpu, short, quick, paper or smoke.
+    steps
+        Steps of the first stage; None: the profile's.
+    lr
+        Learning rate of the first stage; None: the profile's.
+    batch_size
+        Rows in a batch; None: the profile's.
     encoder
-        mlp, or identity for a linear model.
+        "mlp", or "identity" for a linear model.
     overrides
         Any other keys of a specification, such as ``{"model.width": 512}``.
     validation_fraction
-        Share of the rows that decisions are fitted on after training (``posthoc``). Other methods
-        train on all rows.
+        Share of the rows that decisions are fitted on after training (``posthoc``). Other
+        methods train on all rows.
     random_state
-        Seed of the start weights and the batches.
+        Seed of the initial weights and the batches.
     device
-        cpu, cuda or mps.
+        "cpu", "cuda" or "mps".
 
+    Examples
+    --------
     >>> from sklearn.datasets import make_classification
     >>> X, y = make_classification(400, random_state=0)
     >>> model = FairClassifier("balanced", steps=50).fit(X, y, sensitive=X[:, 0] > 0)
@@ -124,7 +130,22 @@ class FairClassifier(ClassifierMixin, BaseEstimator):
         self.device = device
 
     def fit(self, X: Any, y: Any, sensitive: Any = None) -> FairClassifier:
-        """Train on rows ``X`` (n, D), classes ``y`` (n,) and groups ``sensitive`` (n,)."""
+        """Train on rows, their classes and their groups.
+
+        Parameters
+        ----------
+        X
+            Rows (n, D).
+        y
+            Classes (n,).
+        sensitive
+            Groups (n,).
+
+        Returns
+        -------
+        FairClassifier
+            The estimator itself.
+        """
         X, y = validate_data(self, X, y, dtype=np.float32)
         check_classification_targets(y)
         self.classes_, t = np.unique(column_or_1d(y), return_inverse=True)
@@ -153,7 +174,18 @@ class FairClassifier(ClassifierMixin, BaseEstimator):
         return self
 
     def predict_proba(self, X: Any) -> np.ndarray:
-        """Class probabilities (n, C), in the order of ``classes_``."""
+        """Compute class probabilities, in the order of ``classes_``.
+
+        Parameters
+        ----------
+        X
+            Rows (n, D).
+
+        Returns
+        -------
+        ndarray
+            Probabilities (n, C).
+        """
         check_is_fitted(self)
         X = validate_data(self, X, dtype=np.float32, reset=False)
         device = torch.device(self.device)
@@ -168,7 +200,20 @@ class FairClassifier(ClassifierMixin, BaseEstimator):
         return torch.cat(parts).numpy()
 
     def predict(self, X: Any, sensitive: Any = None) -> np.ndarray:
-        """Classes (n,); ``posthoc`` decides by group and needs ``sensitive`` here as well."""
+        """Predict classes; ``posthoc`` decides by group and needs ``sensitive`` here as well.
+
+        Parameters
+        ----------
+        X
+            Rows (n, D).
+        sensitive
+            Groups (n,).
+
+        Returns
+        -------
+        ndarray
+            Classes (n,).
+        """
         scores = self.predict_proba(X)
         prediction = scores.argmax(1)
         if not self.model_.has_rule:

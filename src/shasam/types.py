@@ -19,7 +19,25 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Selection:
-    """What ``maximize`` picked: indices and their marginal gains, in the order of picking."""
+    """Hold what ``maximize`` picked.
+
+    Parameters
+    ----------
+    indices
+        Picked elements (K,), in the order of picking.
+    gains
+        Marginal gain (K,) of each pick.
+    evaluations
+        Marginal gains that were computed.
+    optimizer
+        The greedy that was used.
+
+    Examples
+    --------
+    >>> import torch
+    >>> len(Selection(torch.tensor([4, 2]), torch.tensor([1.0, 0.5]), 9, "lazy"))
+    2
+    """
 
     indices: Tensor  # (K,) int64
     gains: Tensor  # (K,)

@@ -23,10 +23,35 @@ BASE_TEMPERATURE = 0.07
 def supcon(
     z_ND: Tensor, t_N: Tensor, *, temperature: float = 0.1, base: float = BASE_TEMPERATURE
 ) -> Tensor:
-    """Supervised contrastive loss (Khosla et al., NeurIPS 2020, "out" form).
+    """Compute the supervised contrastive loss.
 
-    -(τ/base) mean_i 1/|P(i)| Σ_{p∈P(i)} [ z_i·z_p/τ - log Σ_{a≠i} exp(z_i·z_a/τ) ], with P(i) the
-    other rows of i's target class. A row without positives adds 0.
+    ``-(τ/base) mean_i 1/|P(i)| Σ_{p∈P(i)} [ z_i·z_p/τ - log Σ_{a≠i} exp(z_i·z_a/τ) ]``
+
+    P(i) are the other rows of i's class; a row without positives adds 0. Khosla et al., NeurIPS
+    2020, the "out" form.
+
+    Parameters
+    ----------
+    z_ND
+        Embeddings (N, D) of unit length.
+    t_N
+        Classes (N,).
+    temperature
+        τ.
+    base
+        Temperature that the loss is scaled by.
+
+    Returns
+    -------
+    Tensor
+        The loss, a scalar.
+
+    Examples
+    --------
+    >>> z = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0]])
+    >>> good, bad = supcon(z, torch.tensor([0, 0, 1, 1])), supcon(z, torch.tensor([0, 1, 0, 1]))
+    >>> bool(good < bad)
+    True
     """
     logits_NN, other_NN = _logits(z_ND, temperature)
     positive_NN = (t_N[:, None] == t_N[None, :]) & other_NN
@@ -46,16 +71,49 @@ def fscl(
     classes: int = 2,
     groups: int = 2,
 ) -> Tensor:
-    """Fair supervised contrastive loss, FSCL, and FSCL+ where ``group_normalised``.
+    """Compute the fair supervised contrastive loss, FSCL, or FSCL+.
 
-    Positives P(i): same target. Negatives N(i): other target, same sensitive group. The positives
-    are not in the denominator:
-    l_ip = z_i·z_p/τ - log Σ_{n∈N(i)} exp(z_i·z_n/τ), and 0 for the logarithm of an empty sum.
-    FSCL: -(τ/base) mean_i 1/|P(i)| Σ_p l_ip.
-    FSCL+: -(τ/base) mean_i N/(C·G²) 1/(g_i+1) Σ_p l_ip/g_p, where g_x counts the other rows of x's
-    (target, group) cell: each cell weighs the same, as anchor and as positive.
-    Source: Park et al., CVPR 2022, and its code, which divides column p by g_p and has the
-    constant N/8 for 2 classes and 2 groups; a row without positives adds 0.
+    Positives P(i): same class. Negatives N(i): another class, same group. The positives are not in
+    the denominator: ``l_ip = z_i·z_p/τ - log Σ_{n∈N(i)} exp(z_i·z_n/τ)``, and 0 for the logarithm
+    of an empty sum.
+
+    FSCL: ``-(τ/base) mean_i 1/|P(i)| Σ_p l_ip``. FSCL+: ``-(τ/base) mean_i N/(C·G²) 1/(g_i+1) Σ_p
+    l_ip/g_p``, where g_x counts the other rows of x's (class, group) cell: each cell weighs the
+    same, as anchor and as positive.
+
+    Source: Park et al., CVPR 2022, and its code, which divides column p by g_p and has the constant
+    N/8 for 2 classes and 2 groups; a row without positives adds 0.
+
+    Parameters
+    ----------
+    z_ND
+        Embeddings (N, D) of unit length.
+    t_N
+        Classes (N,).
+    s_N
+        Groups (N,).
+    temperature
+        τ.
+    base
+        Temperature that the loss is scaled by.
+    group_normalised
+        Weigh every cell the same: FSCL+.
+    classes
+        Number of classes C.
+    groups
+        Number of groups G.
+
+    Returns
+    -------
+    Tensor
+        The loss, a scalar.
+
+    Examples
+    --------
+    >>> z = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0]])
+    >>> t, s = torch.tensor([0, 0, 1, 1]), torch.tensor([0, 1, 0, 1])
+    >>> bool(fscl(z, t, s) < fscl(z, s, t))
+    True
     """
     logits_NN, other_NN = _logits(z_ND, temperature)
     same_t_NN = t_N[:, None] == t_N[None, :]
@@ -109,19 +167,76 @@ class _Reverse(torch.autograd.Function):
 
 
 def reverse_gradient(x: Tensor, factor: float = 1.0) -> Tensor:
-    """The identity whose gradient is multiplied by -factor (Ganin et al., JMLR 2016)."""
+    """Return x and multiply its gradient by -factor (Ganin et al., JMLR 2016).
+
+    Parameters
+    ----------
+    x
+        Any tensor.
+    factor
+        What the reversed gradient is multiplied by.
+
+    Returns
+    -------
+    Tensor
+        The same values as x.
+
+    Examples
+    --------
+    >>> x = torch.tensor(3.0, requires_grad=True)
+    >>> reverse_gradient(x, 0.5).backward()
+    >>> float(x.grad)
+    -0.5
+    """
     return _Reverse.apply(x, factor)
 
 
 def dann_ramp(progress: float, slope: float = 10.0) -> float:
-    """2 / (1 + exp(-slope·p)) - 1: from 0 at the start of training to nearly 1 at its end."""
+    """Return DANN's weight, from 0 at the start of training to nearly 1 at its end.
+
+    ``2 / (1 + exp(-slope·progress)) - 1``
+
+    Parameters
+    ----------
+    progress
+        Share of training that is done, 0..1.
+    slope
+        How fast it rises.
+
+    Returns
+    -------
+    float
+        The weight.
+
+    Examples
+    --------
+    >>> dann_ramp(0.0), round(dann_ramp(1.0), 4)
+    (0.0, 0.9999)
+    """
     return 2.0 / (1.0 + math.exp(-slope * progress)) - 1.0
 
 
 def negative_entropy(logits: Tensor) -> Tensor:
-    """Mean of Σ_g q_g log q_g over rows and pixels, q = softmax over dimension 1.
+    """Compute the negative entropy of predictions.
 
-    Smallest, -log G, where the predictor knows nothing (Kim et al., CVPR 2019, their eq. 5).
+    ``mean of Σ_g q_g log q_g over rows and pixels, q = softmax over dimension 1``
+
+    Smallest, -log G, if the predictor knows nothing (Kim et al., CVPR 2019, their eq. 5).
+
+    Parameters
+    ----------
+    logits
+        Scores (B, G) or (B, G, H, W).
+
+    Returns
+    -------
+    Tensor
+        The mean, a scalar.
+
+    Examples
+    --------
+    >>> round(float(negative_entropy(torch.zeros(3, 2))), 4)
+    -0.6931
     """
     log_q = F.log_softmax(logits.float() if logits.dtype != torch.float64 else logits, dim=1)
     return (log_q.exp() * log_q).sum(1).mean()
@@ -145,7 +260,30 @@ def squared_distances(x_ND: Tensor, y_MD: Tensor, *, floor: float = 1e-12) -> Te
 
 
 def mmd(x_ND: Tensor, y_MD: Tensor, scale: Tensor | float) -> Tensor:
-    """MMD²(x, y) = mean K_xx + mean K_yy - 2 mean K_xy with K = exp(-d²/(2·scale))."""
+    """Compute the squared maximum mean discrepancy of two samples.
+
+    ``MMD²(x, y) = mean K_xx + mean K_yy - 2 mean K_xy,  K = exp(-d²/(2·scale))``
+
+    Parameters
+    ----------
+    x_ND
+        First sample (N, D).
+    y_MD
+        Second sample (M, D).
+    scale
+        Scale of the Gaussian kernel, a variance.
+
+    Returns
+    -------
+    Tensor
+        MMD², a scalar.
+
+    Examples
+    --------
+    >>> x = torch.tensor([[0.0], [1.0]])
+    >>> float(mmd(x, x, 1.0)), bool(mmd(x, x + 5, 1.0) > 1)
+    (0.0, True)
+    """
 
     def kernel_mean(a: Tensor, b: Tensor) -> Tensor:
         return torch.exp(-squared_distances(a, b) / (2 * scale)).mean()
@@ -156,10 +294,37 @@ def mmd(x_ND: Tensor, y_MD: Tensor, scale: Tensor | float) -> Tensor:
 def distillation_mmd(
     student_BD: Tensor, teacher_BD: Tensor, t_B: Tensor, s_B: Tensor, *, sigma: float = 1.0
 ) -> Tensor:
-    """Σ_y Σ_a MMD²(teacher | y ; student | y, a), cells that the batch lacks left out.
+    """Compute MFD's distance of a student's groups to its teacher's classes.
 
-    The kernel's scale is σ times the mean squared distance of all teacher-student pairs, a
-    constant; no gradient reaches the teacher (Jung et al., CVPR 2021, and its code).
+    ``Σ_y Σ_a MMD²(teacher | y ; student | y, a)``
+
+    Cells that the batch lacks are left out. The kernel's scale is σ times the mean squared distance
+    of all teacher-student pairs, a constant; no gradient reaches the teacher (Jung et al., CVPR
+    2021, and its code).
+
+    Parameters
+    ----------
+    student_BD
+        Features (B, D) of the student.
+    teacher_BD
+        Features (B, D) of the teacher.
+    t_B
+        Classes (B,).
+    s_B
+        Groups (B,).
+    sigma
+        σ.
+
+    Returns
+    -------
+    Tensor
+        The distance, a scalar.
+
+    Examples
+    --------
+    >>> x, t = torch.tensor([[0.0], [1.0], [0.0], [1.0]]), torch.zeros(4, dtype=torch.long)
+    >>> round(float(distillation_mmd(x, x, t, torch.tensor([0, 0, 1, 1]))), 6)
+    0.0
     """
     teacher_BD = teacher_BD.detach()
     with torch.no_grad():
@@ -174,9 +339,32 @@ def distillation_mmd(
 
 
 def conditional_group_mmd(x_BD: Tensor, t_B: Tensor, s_B: Tensor, *, sigma: float = 1.0) -> Tensor:
-    """Mean over classes y and pairs of groups a < b of MMD²(x | y, a ; x | y, b); 0 if no pair.
+    """Compute the mean MMD² between groups within each class.
 
-    The kernel's scale is σ times the mean squared distance of the batch, a constant.
+    The mean over classes y and pairs of groups a < b of MMD²(x | y, a ; x | y, b); 0 if there is no
+    pair. The kernel's scale is σ times the mean squared distance of the batch, a constant.
+
+    Parameters
+    ----------
+    x_BD
+        Features (B, D).
+    t_B
+        Classes (B,).
+    s_B
+        Groups (B,).
+    sigma
+        σ.
+
+    Returns
+    -------
+    Tensor
+        The mean, a scalar.
+
+    Examples
+    --------
+    >>> x, t = torch.tensor([[0.0], [1.0], [0.0], [1.0]]), torch.zeros(4, dtype=torch.long)
+    >>> float(conditional_group_mmd(x, t, torch.tensor([0, 0, 1, 1])))
+    0.0
     """
     with torch.no_grad():
         scale = sigma * squared_distances(x_BD, x_BD).mean()
@@ -190,20 +378,78 @@ def conditional_group_mmd(x_BD: Tensor, t_B: Tensor, s_B: Tensor, *, sigma: floa
 
 
 def mean_alignment(x_BD: Tensor, s_B: Tensor) -> Tensor:
-    """Mean over pairs of groups of MSE(mean x | a, mean x | b); 0 for a batch of one group."""
+    """Compute the mean squared difference between the groups' mean features.
+
+    The mean over pairs of groups; 0 for a batch of one group.
+
+    Parameters
+    ----------
+    x_BD
+        Features (B, D).
+    s_B
+        Groups (B,).
+
+    Returns
+    -------
+    Tensor
+        The mean, a scalar.
+
+    Examples
+    --------
+    >>> float(mean_alignment(torch.tensor([[0.0], [2.0]]), torch.tensor([0, 1])))
+    4.0
+    """
     means = [x_BD[s_B == s].mean(0) for s in s_B.unique()]
     terms = [(a - b).pow(2).mean() for a, b in combinations(means, 2)]
     return torch.stack(terms).mean() if terms else x_BD.sum() * 0.0
 
 
 def standard_normal_kl(mean_BD: Tensor, log_variance_BD: Tensor) -> Tensor:
-    """KL(N(μ, σ²) ‖ N(0, 1)) = -½ Σ_d (1 + log σ² - μ² - σ²), mean over the batch."""
+    """Compute the divergence of diagonal normal distributions from the standard normal.
+
+    ``KL(N(μ, σ²) ‖ N(0, 1)) = -½ Σ_d (1 + log σ² - μ² - σ²), mean over the batch``
+
+    Parameters
+    ----------
+    mean_BD
+        Means μ (B, D).
+    log_variance_BD
+        log σ² (B, D).
+
+    Returns
+    -------
+    Tensor
+        The mean, a scalar.
+
+    Examples
+    --------
+    >>> float(standard_normal_kl(torch.ones(2, 3), torch.zeros(2, 3)))
+    1.5
+    """
     terms_BD = 1 + log_variance_BD - mean_BD.pow(2) - log_variance_BD.exp()
     return -0.5 * terms_BD.sum(1).mean()
 
 
 def total_correlation(real_vs_permuted_B2: Tensor) -> Tensor:
-    """mean(D(z)_0 - D(z)_1): the density ratio read off the discriminator's two logits."""
+    """Estimate total correlation from a discriminator of real and permuted codes.
+
+    ``mean(D(z)_0 - D(z)_1): the density ratio``
+
+    Parameters
+    ----------
+    real_vs_permuted_B2
+        Scores (B, 2) of the discriminator.
+
+    Returns
+    -------
+    Tensor
+        The mean, a scalar.
+
+    Examples
+    --------
+    >>> float(total_correlation(torch.tensor([[2.0, 1.0], [0.0, 1.0]])))
+    0.0
+    """
     return (real_vs_permuted_B2[:, 0] - real_vs_permuted_B2[:, 1]).mean()
 
 
@@ -211,6 +457,25 @@ def permute_blocks(z_BD: Tensor, sizes: Sequence[int]) -> Tensor:
     """Shuffle every block of columns but the first over the batch, each with its own order.
 
     It breaks the dependence between blocks and keeps that within each of them.
+
+    Parameters
+    ----------
+    z_BD
+        Latent codes (B, D).
+    sizes
+        Columns of each block.
+
+    Returns
+    -------
+    Tensor
+        Codes (B, D) whose blocks are independent of each other.
+
+    Examples
+    --------
+    >>> z = torch.arange(8.0).reshape(4, 2)
+    >>> permuted = permute_blocks(z, [1, 1])
+    >>> bool((permuted[:, 0] == z[:, 0]).all()), permuted[:, 1].sort().values.tolist()
+    (True, [1.0, 3.0, 5.0, 7.0])
     """
     first, *others = z_BD.split(list(sizes), dim=1)
     # drawn on the CPU, so that a seed means the same on every device

@@ -34,12 +34,24 @@ FLOOR = 1e-6  # projections have a length near √D; below this only rounding is
 
 
 def unit_length(x_ND: Tensor) -> Tensor:
-    """x / |x| row by row; a row shorter than ``FLOOR`` has no direction and becomes zero.
+    """Scale every row to length 1; a row shorter than ``FLOOR`` becomes zero.
 
     Such rows come from batches of equal images (a few black ones are enough): batch normalisation
     subtracts all they have. They get no gradient; 1/|x| would make it 10¹² times too large.
     16-bit rows are taken in float32.
 
+    Parameters
+    ----------
+    x_ND
+        Rows (N, D).
+
+    Returns
+    -------
+    Tensor
+        Rows of length 1, or of zeros, in at least float32.
+
+    Examples
+    --------
     >>> unit_length(torch.tensor([[3.0, 4.0], [0.0, 1e-9]]))
     tensor([[0.6000, 0.8000],
             [0.0000, 0.0000]])
@@ -198,10 +210,43 @@ def flcmi(
     conditional_gain: float = 0.0,
     weights: Membership | None = None,
 ) -> Tensor:
-    """The mean of ``flcmi_terms``, weighted where rows have weights: for smooth="none",
-    represented="batch" and sets of equal size I_f(A; N | P)/(3|A|) of facility location, the
-    paper's loss; for smooth="exact" the same of soft facility location.
+    """Compute the facility-location set objective: how much anchors share with negatives.
 
+    The mean of the terms, weighted if rows have weights. With smooth="none", represented="batch"
+    and sets of equal size it is I_f(A; N | P)/(3|A|) of facility location, the paper's loss; with
+    smooth="exact" the same of soft facility location.
+
+    Parameters
+    ----------
+    z_MD
+        Embeddings (M, D) of unit length.
+    anchors
+        Rows of A in ``z_MD``.
+    positives
+        Rows of P: same class, another group.
+    negatives
+        Rows of N: another class, same group.
+    smooth
+        "none" (hard maxima, Table 1 of the paper), "lse" (log-sum-exp), "exact" (soft facility
+        location) or "linear" (does not saturate).
+    temperature
+        τ of the smooth forms.
+    represented
+        Rows that are summed over: "anchors", "target" (A and P) or "batch" (A, P and N).
+    positive_form
+        "set" compares with P as a set, "each" with every positive in turn.
+    conditional_gain
+        λ, adds λ·H_f(A | P).
+    weights
+        How much each row belongs to A, P and N, or None.
+
+    Returns
+    -------
+    Tensor
+        The loss, a scalar.
+
+    Examples
+    --------
     >>> z = torch.eye(3)
     >>> index = [torch.tensor([i]) for i in range(3)]
     >>> float(flcmi(z, *index, smooth="none", represented="batch"))
@@ -235,11 +280,37 @@ def logdetcmi(
     ridge: float = 0.5,
     attraction: float = 0.0,
 ) -> Tensor:
-    """LogDetCMI, [ld(A∪P) + ld(N∪P) - ld(A∪P∪N) - ld(P)]/(|A| + |P| + |N|).
+    """Compute the log-determinant set objective.
 
-    ld(X) = log det(S_X + λI). It is symmetric in A and N; ``attraction`` μ adds the companion
-    -μ·I(A; P)/(|A| + |P|), which says that P belongs with A. The ridge belongs to the definition:
-    S has rank ≤ D.
+    ``[ld(A∪P) + ld(N∪P) - ld(A∪P∪N) - ld(P)] / (|A| + |P| + |N|),  ld(X) = log det(S_X + λI)``
+
+    It is symmetric in A and N. The ridge belongs to the definition, since S has rank ≤ D.
+
+    Parameters
+    ----------
+    z_MD
+        Embeddings (M, D) of unit length.
+    anchors
+        Rows of A in ``z_MD``.
+    positives
+        Rows of P: same class, another group.
+    negatives
+        Rows of N: another class, same group.
+    ridge
+        λ, added to the diagonal.
+    attraction
+        μ, adds -μ·I(A; P)/(|A| + |P|), which says that P belongs with A.
+
+    Returns
+    -------
+    Tensor
+        The loss, a scalar.
+
+    Examples
+    --------
+    >>> index = [torch.tensor([i]) for i in range(3)]
+    >>> abs(float(logdetcmi(torch.eye(3), *index))) < 1e-6  # orthogonal sets share nothing
+    True
     """
     z_MD = _wide(z_MD)
     a, p, n = len(anchors), len(positives), len(negatives)
@@ -259,7 +330,27 @@ def logdetcmi(
 
 
 class FLCMILoss(nn.Module):
-    """``flcmi`` as a module: settings once, embeddings and sets at each call."""
+    """Hold the settings of ``flcmi`` as a module; a call takes embeddings and sets.
+
+    Parameters
+    ----------
+    smooth
+        As for ``flcmi``.
+    temperature
+        As for ``flcmi``.
+    represented
+        As for ``flcmi``.
+    positive_form
+        As for ``flcmi``.
+    conditional_gain
+        As for ``flcmi``.
+
+    Examples
+    --------
+    >>> index = [torch.tensor([i]) for i in range(3)]
+    >>> float(FLCMILoss(smooth="none")(torch.eye(3), *index))
+    0.0
+    """
 
     def __init__(
         self,
@@ -292,7 +383,21 @@ class FLCMILoss(nn.Module):
 
 
 class LogDetCMILoss(nn.Module):
-    """``logdetcmi`` as a module."""
+    """Hold the settings of ``logdetcmi`` as a module; a call takes embeddings and sets.
+
+    Parameters
+    ----------
+    ridge
+        As for ``logdetcmi``.
+    attraction
+        As for ``logdetcmi``.
+
+    Examples
+    --------
+    >>> index = [torch.tensor([i]) for i in range(3)]
+    >>> abs(float(LogDetCMILoss()(torch.eye(3), *index))) < 1e-6
+    True
+    """
 
     def __init__(self, ridge: float = 0.5, attraction: float = 0.0) -> None:
         super().__init__()

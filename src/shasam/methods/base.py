@@ -53,7 +53,28 @@ class Dial:
 
 
 class Method(nn.Module):
-    """Base class. A subclass sets the class variables and writes ``steps`` and ``classify``."""
+    """Define what is learnt; a subclass writes ``steps`` and ``classify``.
+
+    A method has no optimiser, device or loop: the trainer has them. docs/extending.md has a
+    complete example, and ``shasam.testing.check_method`` checks one.
+
+    Parameters
+    ----------
+    config
+        Options of the method.
+    encoder
+        The network that makes features.
+    classes
+        Number of classes.
+    groups
+        Number of sensitive groups.
+
+    Examples
+    --------
+    >>> from shasam.registry import lookup
+    >>> issubclass(lookup("method", "ce"), Method)
+    True
+    """
 
     summary: ClassVar[str]  # one line for `shasam methods`
     reference: ClassVar[str]  # authors, venue, year
@@ -74,11 +95,11 @@ class Method(nn.Module):
         self.config, self.encoder, self.classes, self.groups = config, encoder, classes, groups
 
     def stages(self) -> tuple[Stage, ...]:
-        """The stages of training, in order."""
+        """List the stages of training, in order."""
         return (Stage("learn", ("main",)),)
 
     def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
-        """Every parameter in exactly one group; each group has its own optimiser."""
+        """Put every parameter into exactly one group; each group has its own optimiser."""
         return {"main": list(self.parameters())}
 
     def optimizer_overrides(self) -> dict[str, dict[str, float | str | None]]:
@@ -86,10 +107,10 @@ class Method(nn.Module):
         return {}
 
     def begin_stage(self, stage: Stage, data: TrainingRows) -> None:
-        """Called before a stage: what depends on the training labels is computed here."""
+        """Prepare a stage: compute what depends on the training labels."""
 
     def batch_plan(self, stage: Stage, data: TrainingRows) -> BatchPlan:
-        """Which rows make each batch of a stage."""
+        """Choose the rows of each batch of a stage."""
         if stage.sampling == "natural":
             return NaturalPlan(data)
         if stage.sampling == "balanced":
@@ -103,7 +124,7 @@ class Method(nn.Module):
         raise NotImplementedError
 
     def features(self, images: Tensor) -> dict[str, Tensor]:
-        """Named features of images (B, 3, H, W), each (B, D), without augmentation."""
+        """Compute named features of images (B, 3, H, W), each (B, D), without augmentation."""
         return {"encoder": self.encoder(images)}
 
     def stage_features(self, images: Tensor) -> dict[str, Tensor]:
@@ -111,15 +132,18 @@ class Method(nn.Module):
         return self.features(images)
 
     def classify(self, features: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Class scores (B, C) by the features they read; the first entry is the method's own."""
+        """Compute class scores (B, C) by the features they read; the first is the method's own."""
         raise NotImplementedError
 
     def logits(self, images: Tensor) -> dict[str, Tensor]:
-        """Class scores of images: ``classify`` of their ``features``."""
+        """Compute class scores of images: ``classify`` of their ``features``."""
         return self.classify(self.features(images))
 
     def embed(self, images: Tensor) -> Tensor:
-        """Embeddings (B, D) that mining compares: projections, or the encoder's output."""
+        """Compute the embeddings (B, D) that mining compares.
+
+        Projections if the method has them, else the encoder's output.
+        """
         features = self.features(images)
         return features.get("projection", features["encoder"])
 
@@ -127,7 +151,7 @@ class Method(nn.Module):
         """Fit what is fitted on validation predictions (post-processing); most fit nothing."""
 
     def decision(self, scores_BC: Tensor, group_B: Tensor, uniform_B: Tensor) -> Tensor:
-        """Decisions (B,) from probabilities, groups and numbers in [0, 1): tensors in, tensor out.
+        """Decide (B,) from probabilities, groups and numbers in [0, 1): tensors in, tensor out.
 
         ``decide`` and exported files share this rule; the arg max reads the probabilities alone.
         """

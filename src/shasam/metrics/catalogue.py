@@ -55,7 +55,41 @@ from shasam.metrics.scores import ScoreMetric, ScoreMetricByGroup
 
 @dataclass(frozen=True)
 class Metric:
-    """One number about a model: what it is called, how it is computed, when it has no value."""
+    """Define one number about a model: its name, how it is computed, when it has no value.
+
+    Parameters
+    ----------
+    name
+        Key in tables and files.
+    label
+        Name for readers.
+    unit
+        "%", "points" or "area".
+    better
+        "high" or "low".
+    meaning
+        What it measures, in one sentence.
+    value
+        How it is computed from counts or scores.
+    undefined_because
+        Returns the reason why there is no value, or None.
+    support
+        Returns the rows in the smallest denominator.
+    short
+        Name for narrow tables; by default the label.
+    between_groups
+        Whether it compares groups, so that small ones are left out of it.
+    always
+        Whether it is evaluated unless asked otherwise; the others are for audits.
+    plain
+        Name for readers of a page who are no statisticians; by default the label.
+
+    Examples
+    --------
+    >>> from shasam.metrics import metrics
+    >>> metrics()["accuracy"].label
+    'Accuracy'
+    """
 
     name: str
     label: str
@@ -123,14 +157,38 @@ def built_in(name: str) -> bool:
 
 
 def register(metric: Metric) -> Metric:
-    """Make a metric known to evaluation, comparisons, tables and pages."""
+    """Make a metric known to evaluation, comparisons, tables and pages.
+
+    docs/extending.md has an example.
+
+    Parameters
+    ----------
+    metric
+        The metric.
+
+    Returns
+    -------
+    Metric
+        The same metric.
+    """
     if metric.better not in ("high", "low"):
         raise SpecError(f"metric {metric.name!r}: better must be 'high' or 'low'")
     return registry.register(metric.name, kind="metric")(metric)
 
 
 def metrics() -> dict[str, Metric]:
-    """All metrics by name, in the order of tables."""
+    """List all metrics by name, in the order of tables.
+
+    Returns
+    -------
+    dict[str, Metric]
+        The catalogue, with the metrics of installed packages.
+
+    Examples
+    --------
+    >>> metrics()["eo_mean"].better
+    'low'
+    """
     _look_for_plugins()
     return registry.entries("metric", look=False)
 

@@ -22,7 +22,28 @@ from shasam.registry import did_you_mean
 
 @dataclass(frozen=True)
 class Estimate:
-    """A metric: value and interval as fractions, NaN with a ``reason`` where it is undefined."""
+    """Hold a metric: value and interval as fractions, NaN with a reason if it is undefined.
+
+    Parameters
+    ----------
+    value
+        The value.
+    low
+        Lower end of the interval.
+    high
+        Upper end of the interval.
+    support
+        Rows in the smallest denominator that the value rests on.
+    reason
+        Why there is no value.
+    p
+        Of a gap: how often a model without one shows as large a gap.
+
+    Examples
+    --------
+    >>> Estimate.undefined("no rows").defined
+    False
+    """
 
     value: float
     low: float
@@ -67,7 +88,23 @@ class Estimate:
 
 
 def as_json(estimates: Mapping[str, Estimate]) -> dict[str, dict[str, Any]]:
-    """All estimates as plain JSON, the form of ``metrics.json``."""
+    """Convert estimates to plain JSON, the form of ``metrics.json``.
+
+    Parameters
+    ----------
+    estimates
+        Estimates by the name of the metric.
+
+    Returns
+    -------
+    dict[str, dict[str, Any]]
+        Numbers by the name of the metric; NaN becomes None.
+
+    Examples
+    --------
+    >>> as_json({"accuracy": Estimate.undefined("no rows")})["accuracy"]["value"] is None
+    True
+    """
     return {name: estimate.as_dict() for name, estimate in estimates.items()}
 
 
@@ -113,7 +150,27 @@ def encode(
 def intersect(
     codes: Sequence[np.ndarray], names: Sequence[Sequence[str]]
 ) -> tuple[np.ndarray, tuple[str, ...]]:
-    """Several attributes as one: the combinations that occur, named ``a & b``."""
+    """Combine several attributes into one: the combinations that occur, named ``a & b``.
+
+    Parameters
+    ----------
+    codes
+        Codes (n,) of each attribute.
+    names
+        Names of the groups of each attribute.
+
+    Returns
+    -------
+    tuple[np.ndarray, tuple[str, ...]]
+        Codes (n,) of the combinations, and their names.
+
+    Examples
+    --------
+    >>> sex, age = np.array([0, 1, 1]), np.array([0, 0, 1])
+    >>> codes, names = intersect([sex, age], [("f", "m"), ("old", "young")])
+    >>> codes.tolist(), names
+    ([0, 1, 2], ('f & old', 'm & old', 'm & young'))
+    """
     joint = np.zeros(len(codes[0]), dtype=np.int64)
     for column, values in zip(codes, names, strict=True):
         joint = joint * len(values) + column
@@ -203,7 +260,25 @@ def _from_objects(values: np.ndarray, what: str) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Counts:
-    """How many rows of class c and group g were called p."""
+    """Count the rows of class c and group g that were called p.
+
+    Parameters
+    ----------
+    n_CPG
+        Counts (C, C, G) by class, prediction and group: int64, or what weighted rows are worth.
+    classes
+        Names of the classes.
+    groups
+        Names of the groups.
+    squares_CPG
+        Sums of squared weights on the same scale, if rows have weights.
+
+    Examples
+    --------
+    >>> n = np.array([[[80, 60], [20, 40]], [[10, 10], [90, 90]]])
+    >>> Counts(n, ("no", "yes"), ("a", "b")).sizes_G.tolist()
+    [200, 200]
+    """
 
     n_CPG: np.ndarray  # int64, or what weighted rows are worth as a whole
     classes: tuple[str, ...]

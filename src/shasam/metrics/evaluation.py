@@ -52,17 +52,50 @@ def evaluate(
     metrics: Sequence[str] | None = None,
     weights: Any = None,
 ) -> dict[str, Estimate]:
-    """Every metric with its interval; values are fractions 0..1.
+    """Compute every metric with its interval; values are fractions 0..1.
 
-    ``label``, ``prediction`` and ``group`` are columns of codes or names; ``scores`` are class
-    probabilities (n, C), or for two classes the probability of the second (n,). ``positive`` is the
-    favourable class, by default the second of two. A group is left out of a comparison where the
-    rate in question has fewer than ``min_group`` rows in it. ``metrics`` names those wanted,
-    ``["all"]`` for every one; without it, error rates by name are left out. ``repeats`` says how
-    many rows each entry stands for, where they were counted by a database. ``weights`` are sample
-    weights, one for each row; metrics of scores do not take them. The formulas stand in
-    ``docs/metrics.md``.
+    The formulas stand in docs/metrics.md.
 
+    Parameters
+    ----------
+    label
+        True classes (n,), as codes or names.
+    prediction
+        Predicted classes (n,), as codes or names.
+    group
+        Sensitive groups (n,), as codes or names.
+    scores
+        Class probabilities (n, C), or for two classes the probability of the second (n,).
+    classes
+        Names of the classes, if labels are codes.
+    groups
+        Names of the groups, if groups are codes.
+    positive
+        The favourable class, by default the second of two.
+    draws
+        Resampled tables for intervals and tests.
+    seed
+        Seed of the resampling.
+    level
+        Confidence of the intervals.
+    strata
+        Whose sizes resampling keeps: "cell" (class and group), "group" or "none".
+    min_group
+        A group is left out of a comparison if the rate in question has fewer rows in it.
+    repeats
+        How many rows each entry stands for, if a database has counted them.
+    metrics
+        Names of the metrics, ``["all"]`` for every one; by default without error rates by name.
+    weights
+        Sample weights (n,); metrics of scores do not take them.
+
+    Returns
+    -------
+    dict[str, Estimate]
+        Estimates by the name of the metric.
+
+    Examples
+    --------
     >>> e = evaluate([0, 0, 1, 1] * 50, [0, 1, 1, 1] * 50, [0, 1, 0, 1] * 50)
     >>> e["accuracy"].value, e["eo_mean"].value
     (0.75, 0.5)
@@ -97,7 +130,39 @@ def evaluate_counts(
     min_group: int = 0,
     metrics: Sequence[str] | None = None,
 ) -> dict[str, Estimate]:
-    """The metrics that need no scores, from the table of counts alone."""
+    """Compute the metrics that need no scores from a table of counts.
+
+    Parameters
+    ----------
+    counts
+        Rows by class, prediction and group.
+    positive
+        The favourable class, by default the second of two.
+    draws
+        Resampled tables for intervals and tests.
+    seed
+        Seed of the resampling.
+    level
+        Confidence of the intervals.
+    strata
+        Whose sizes resampling keeps: "cell", "group" or "none".
+    min_group
+        A group is left out of a comparison if the rate in question has fewer rows in it.
+    metrics
+        Names of the metrics; by default without error rates by name.
+
+    Returns
+    -------
+    dict[str, Estimate]
+        Estimates by the name of the metric.
+
+    Examples
+    --------
+    >>> n = np.array([[[80, 60], [20, 40]], [[10, 10], [90, 90]]])
+    >>> found = evaluate_counts(Counts(n, ("no", "yes"), ("a", "b")))
+    >>> round(found["accuracy"].value, 2), round(found["eo_max"].value, 2)
+    (0.8, 0.2)
+    """
     favourable = positive_of(counts, positive)
     made = Resampling(counts, favourable, draws, seed, level, strata, min_group)
     return _of_counts(made, chosen(metrics))
@@ -112,7 +177,25 @@ def chosen(names: Sequence[str] | None) -> list[Metric]:
 
 
 def names_of(groups: Sequence[str], *, scores: bool) -> list[str]:
-    """The names of what ``evaluate`` gives without ``metrics``, for these groups."""
+    """List the metrics that ``evaluate`` returns by default.
+
+    Parameters
+    ----------
+    groups
+        Names of the groups.
+    scores
+        Whether there are class probabilities.
+
+    Returns
+    -------
+    list[str]
+        Names of metrics.
+
+    Examples
+    --------
+    >>> "eo_mean" in names_of(("a", "b"), scores=False)
+    True
+    """
     out = [
         m.name for m in chosen(None) if not isinstance(m.value, ScoreMetric | ScoreMetricByGroup)
     ]
@@ -127,7 +210,28 @@ def names_of(groups: Sequence[str], *, scores: bool) -> list[str]:
 def values(
     counts: Counts, names: Sequence[str] | None = None, *, positive: int | None = None
 ) -> dict[str, float]:
-    """Values without intervals (all metrics of counts, or those named), NaN where undefined."""
+    """Compute values without intervals, NaN if undefined.
+
+    Parameters
+    ----------
+    counts
+        Rows by class, prediction and group.
+    names
+        Names of the metrics, by default all metrics of counts.
+    positive
+        The favourable class, by default the second of two.
+
+    Returns
+    -------
+    dict[str, float]
+        Values by the name of the metric.
+
+    Examples
+    --------
+    >>> n = np.array([[[80, 60], [20, 40]], [[10, 10], [90, 90]]])
+    >>> values(Counts(n, ("no", "yes"), ("a", "b")), ["accuracy"])
+    {'accuracy': 0.8}
+    """
     positive = positive_of(counts, positive)
     return {
         m.name: math.nan
@@ -275,7 +379,23 @@ MOST_PERIODS = 1000
 
 @dataclass(frozen=True)
 class Period:
-    """One stretch of time."""
+    """Hold the metric of one period.
+
+    Parameters
+    ----------
+    name
+        2024-03, 2024-Q1, 2024, or the first day of a week.
+    rows
+        Rows of the period.
+    estimate
+        The metric.
+
+    Examples
+    --------
+    >>> from shasam.metrics import Estimate
+    >>> Period("2024-03", 120, Estimate(0.9, 0.8, 0.95, 120)).as_dict()["period"]
+    '2024-03'
+    """
 
     name: str  # 2024-03, 2024-Q1, 2024, or the first day of a week
     rows: int
@@ -305,11 +425,52 @@ def over_time(
     repeats: Any = None,
     weights: Any = None,
 ) -> list[Period]:
-    """One metric for each period that has rows, in order; undefined ones say why.
+    """Compute one metric for each period that has rows, in order.
 
-    ``when`` holds dates: numpy or Python dates, or text such as ``2024-03-18``. ``repeats`` and
-    ``weights`` are those of ``evaluate``.
+    A period in which it is undefined says why.
 
+    Parameters
+    ----------
+    label
+        True classes (n,).
+    prediction
+        Predicted classes (n,).
+    group
+        Sensitive groups (n,).
+    when
+        Dates (n,): numpy or Python dates, or text such as ``2024-03-18``.
+    metric
+        Name of the metric.
+    period
+        "day", "week", "month", "quarter" or "year".
+    classes
+        Names of the classes, if labels are codes.
+    groups
+        Names of the groups, if groups are codes.
+    positive
+        The favourable class, by default the second of two.
+    draws
+        Resampled tables for intervals.
+    seed
+        Seed of the resampling.
+    level
+        Confidence of the intervals.
+    strata
+        Whose sizes resampling keeps: "cell", "group" or "none".
+    min_group
+        A group is left out of a comparison if the rate in question has fewer rows in it.
+    repeats
+        How many rows each entry stands for.
+    weights
+        Sample weights (n,).
+
+    Returns
+    -------
+    list[Period]
+        One entry per period.
+
+    Examples
+    --------
     >>> found = over_time([0, 1] * 40, [0, 1] * 40, [0, 0, 1, 1] * 20,
     ...                   ["2024-01-05"] * 40 + ["2024-02-05"] * 40, metric="accuracy")
     >>> [(p.name, p.rows, p.estimate.value) for p in found]

@@ -28,7 +28,28 @@ from shasam.metrics.scores import ScoreMetric, ScoreMetricByGroup
 
 @dataclass(frozen=True)
 class Comparison:
-    """Metric of a minus metric of b; ``p`` is two-sided for 'they are equally good'."""
+    """Hold the difference of two models in one metric, a minus b.
+
+    Parameters
+    ----------
+    difference
+        Metric of a minus metric of b.
+    low
+        Lower end of the interval.
+    high
+        Upper end of the interval.
+    p
+        Two-sided p-value of "they are equally good".
+    support
+        Rows in the smallest denominator.
+    reason
+        Why there is no value.
+
+    Examples
+    --------
+    >>> Comparison(0.1, 0.02, 0.18, p=0.01, support=200).as_dict()["difference"]
+    0.1
+    """
 
     difference: float
     low: float
@@ -59,13 +80,52 @@ def compare(
     min_group: int = 0,
     metrics: Sequence[str] | None = None,
 ) -> dict[str, Comparison]:
-    """a - b for every metric of counts; rows of both models are the same, in one order.
+    """Compare two models on the same rows: a - b for every metric of counts.
 
-    The interval resamples joint answers; ``strata`` says whose sizes are kept, as in ``evaluate``
-    (``cell``: each (class, group), ``group``, or ``none``). A group is left out of a comparison
-    where the rate in question has fewer than ``min_group`` rows in it. The p is a permutation test:
-    if the models are equally good, it does not matter whose answer is whose, so the two answers to
-    each row are swapped by a fair coin.
+    The interval resamples joint answers. The p is a permutation test: if the models are equally
+    good, it does not matter whose answer is whose, so the two answers to each row are swapped by a
+    fair coin.
+
+    Parameters
+    ----------
+    label
+        True classes (n,).
+    prediction_a
+        Predictions (n,) of model a.
+    prediction_b
+        Predictions (n,) of model b, in the same order of rows.
+    group
+        Sensitive groups (n,).
+    classes
+        Names of the classes, if labels are codes.
+    groups
+        Names of the groups, if groups are codes.
+    positive
+        The favourable class, by default the second of two.
+    draws
+        Resampled tables for intervals and tests.
+    seed
+        Seed of the resampling.
+    level
+        Confidence of the intervals.
+    strata
+        Whose sizes resampling keeps: "cell", "group" or "none".
+    min_group
+        A group is left out of a comparison if the rate in question has fewer rows in it.
+    metrics
+        Names of the metrics; by default without error rates by name.
+
+    Returns
+    -------
+    dict[str, Comparison]
+        Differences by the name of the metric.
+
+    Examples
+    --------
+    >>> label, group = [0, 0, 1, 1] * 50, [0, 1, 0, 1] * 50
+    >>> found = compare(label, label, [0, 1, 1, 1] * 50, group)
+    >>> found["accuracy"].difference, found["eo_mean"].difference
+    (0.25, -0.5)
     """
     columns = {"label": label, "prediction of a": prediction_a, "prediction of b": prediction_b}
     [t, a, b], class_names = encode(columns, classes)
@@ -171,7 +231,28 @@ def _swap(n_CABG: np.ndarray, draws: int, rng: np.random.Generator) -> np.ndarra
 
 @dataclass(frozen=True)
 class Spread:
-    """Mean over seeds, sample standard deviation, and Student's interval for the mean."""
+    """Hold the mean of a metric over seeds with Student's interval.
+
+    Parameters
+    ----------
+    mean
+        The mean.
+    sd
+        Sample standard deviation.
+    low
+        Lower end of the interval of the mean.
+    high
+        Upper end of the interval of the mean.
+    seeds
+        Number of seeds.
+    reason
+        Why there is no interval.
+
+    Examples
+    --------
+    >>> Spread(0.82, 0.02, 0.77, 0.87, seeds=3).as_dict()["seeds"]
+    3
+    """
 
     mean: float
     sd: float
@@ -187,7 +268,28 @@ class Spread:
 
 
 def over_seeds(values: Sequence[float | Estimate], level: float = 0.95) -> Spread:
-    """mean ± t(n-1) sd / √n over seeds; with one seed there is no spread, and it says so."""
+    """Summarise a metric over seeds: mean ± t(n-1) sd / √n.
+
+    With one seed there is no spread, and the result says so.
+
+    Parameters
+    ----------
+    values
+        The metric, one value per seed.
+    level
+        Confidence of the interval.
+
+    Returns
+    -------
+    Spread
+        Mean, standard deviation and interval.
+
+    Examples
+    --------
+    >>> found = over_seeds([0.80, 0.82, 0.84])
+    >>> round(found.mean, 2), round(found.sd, 2), found.seeds
+    (0.82, 0.02, 3)
+    """
     x = _numbers(values)
     if not len(x):
         return Spread(math.nan, math.nan, math.nan, math.nan, 0, "no seeds")
@@ -206,7 +308,28 @@ def over_seeds(values: Sequence[float | Estimate], level: float = 0.95) -> Sprea
 def compare_seeds(
     a: Sequence[float | Estimate], b: Sequence[float | Estimate], level: float = 0.95
 ) -> Comparison:
-    """a - b, paired by seed: Student's interval and p for the mean difference."""
+    """Compare two methods over seeds: Student's interval and p of the mean of a - b.
+
+    Parameters
+    ----------
+    a
+        Values of method a, one per seed.
+    b
+        Values of method b, for the same seeds in the same order.
+    level
+        Confidence of the interval.
+
+    Returns
+    -------
+    Comparison
+        The mean difference.
+
+    Examples
+    --------
+    >>> found = compare_seeds([0.81, 0.83, 0.82], [0.80, 0.81, 0.81])
+    >>> round(found.difference, 4), found.p < 0.1
+    (0.0133, True)
+    """
     x, y = _numbers(a), _numbers(b)
     if len(x) != len(y):
         raise InputError(
@@ -234,7 +357,29 @@ def _numbers(values: Sequence[float | Estimate]) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Contrast:
-    """The two groups that surely lie farthest apart on one rate, and by how much."""
+    """Hold the two groups that surely lie farthest apart on one rate.
+
+    Parameters
+    ----------
+    rate
+        The class or prediction whose rate it is; empty if there is one rate only.
+    low_group
+        The group with the lower rate.
+    high_group
+        The group with the higher rate.
+    low
+        Rate of the first with Wilson's interval.
+    high
+        Rate of the second.
+    gap
+        Their difference; its interval holds for all pairs at once.
+
+    Examples
+    --------
+    >>> n = np.array([[[80, 60], [20, 40]], [[10, 10], [90, 90]]])
+    >>> widest(Counts(n, ("no", "yes"), ("a", "b"))).high_group
+    'a'
+    """
 
     rate: str  # the class or prediction whose rate it is; empty where there is one rate only
     low_group: str
@@ -253,13 +398,34 @@ def widest(
     least: int = 0,
     row: int | None = None,
 ) -> Contrast | None:
-    """Which pair of groups and which class differ most for sure, if two can be compared.
+    """Find the pair of groups and the class that differ most for sure.
 
-    It is the pair whose interval (Newcombe 1998) has the highest lower end, or, where none lies
-    above 0, the one with the largest gap. The error probability is divided by the number of pairs
-    and rates that it was chosen from. ``row`` asks for one rate; rates of fewer than ``least`` rows
-    are not compared.
+    It is the pair whose interval (Newcombe 1998) has the highest lower end, or, if none lies above
+    0, the one with the largest gap. The error probability is divided by the number of pairs and
+    rates that it was chosen from.
 
+    Parameters
+    ----------
+    counts
+        Rows by class, prediction and group.
+    metric
+        The metric whose rates are compared.
+    positive
+        The favourable class, by default the second of two.
+    level
+        Confidence over all pairs together.
+    least
+        Rates of fewer rows are not compared.
+    row
+        Number of one rate to look at, by default all.
+
+    Returns
+    -------
+    Contrast | None
+        The pair, or None if no two groups can be compared.
+
+    Examples
+    --------
     >>> n = np.array([[[80, 60], [20, 40]], [[10, 10], [90, 90]]])
     >>> found = widest(Counts(n, ("no", "yes"), ("a", "b")))
     >>> found.rate, found.low_group, found.high_group, round(found.gap.value, 2)
@@ -303,8 +469,20 @@ def widest(
 
 
 def holm(p: Sequence[float]) -> list[float]:
-    """Holm's adjustment (1979): claims over several attributes err together at the level of one.
+    """Adjust p-values by Holm (1979): claims over several attributes err at the level of one.
 
+    Parameters
+    ----------
+    p
+        P-values.
+
+    Returns
+    -------
+    list[float]
+        Adjusted p-values, in the same order.
+
+    Examples
+    --------
     >>> holm([0.01, 0.04, 0.03])
     [0.03, 0.06, 0.06]
     """
@@ -318,7 +496,29 @@ def holm(p: Sequence[float]) -> list[float]:
 
 @dataclass(frozen=True)
 class Claim:
-    """A gap and what may be said of it, at a stated error rate."""
+    """Hold a gap and what may be said of it, at a stated error rate.
+
+    Parameters
+    ----------
+    metric
+        Name of the metric.
+    estimate
+        The gap.
+    p
+        P-value, adjusted for the number of attributes that were looked at.
+    level
+        1 minus the error rate.
+    contrast
+        The widest pair of groups.
+    attributes
+        How many attributes were looked at.
+
+    Examples
+    --------
+    >>> from shasam.metrics import Estimate
+    >>> Claim("eo_mean", Estimate(0.2, 0.1, 0.3, 50), 0.01, 0.95, None).real
+    True
+    """
 
     metric: str
     estimate: Estimate
@@ -354,7 +554,35 @@ def claim_of(
     level: float = 0.95,
     least: int = 0,
 ) -> Claim | None:
-    """The claim about equalized odds or, where that has no value, about accuracy by group."""
+    """State whether the gap in equalized odds, or else in accuracy, is real.
+
+    Parameters
+    ----------
+    counts
+        Rows by class, prediction and group.
+    estimates
+        What ``evaluate`` has returned for these rows.
+    positive
+        The favourable class, by default the second of two.
+    level
+        1 minus the error rate of the claim.
+    least
+        Rates of fewer rows are not compared.
+
+    Returns
+    -------
+    Claim | None
+        The claim, or None if neither gap has a value.
+
+    Examples
+    --------
+    >>> from shasam.metrics import evaluate_counts
+    >>> n = np.array([[[80, 60], [20, 40]], [[10, 10], [90, 90]]])
+    >>> counts = Counts(n, ("no", "yes"), ("a", "b"))
+    >>> claim = claim_of(counts, evaluate_counts(counts))
+    >>> claim.metric, claim.real
+    ('eo_mean', True)
+    """
     for metric in ("eo_mean", "accuracy_gap"):
         e = estimates.get(metric)
         if e is not None and e.defined and e.p is not None:
@@ -366,10 +594,29 @@ def claim_of(
 def adjusted(
     estimates: Sequence[Mapping[str, Estimate]], level: float = 0.95
 ) -> list[dict[str, Estimate]]:
-    """The estimates of several attributes of one model, with Holm's adjustment of every p.
+    """Adjust the p-values of several attributes of one model by Holm.
 
-    An interval starts at 0 (that of a ratio ends at 1) where the adjusted p does not exclude it, so
+    An interval starts at 0 (that of a ratio ends at 1) if the adjusted p does not exclude it, so
     that interval, p and claim say the same.
+
+    Parameters
+    ----------
+    estimates
+        Estimates by metric, one mapping for each attribute.
+    level
+        Confidence of the intervals.
+
+    Returns
+    -------
+    list[dict[str, Estimate]]
+        The adjusted estimates.
+
+    Examples
+    --------
+    >>> from shasam.metrics import Estimate
+    >>> both = [{"eo_mean": Estimate(0.2, 0.1, 0.3, 50, p=p)} for p in (0.01, 0.04)]
+    >>> [e["eo_mean"].p for e in adjusted(both)]
+    [0.02, 0.04]
     """
     out = [dict(of_attribute) for of_attribute in estimates]
     for name in dict.fromkeys(name for e in out for name in e):

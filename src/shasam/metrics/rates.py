@@ -36,7 +36,30 @@ LARGEST = "largest"  # the reference group with the most rows
 
 @dataclass(frozen=True)
 class GroupRate:
-    """One rate: ``part`` of ``whole`` rows, both counted from a table (..., C, P, G)."""
+    """Define one rate: ``part`` of ``whole`` rows, both counted from a table (..., C, P, G).
+
+    Parameters
+    ----------
+    name
+        Key, such as "tpr".
+    label
+        Name for readers.
+    meaning
+        What it measures.
+    rows
+        What the denominator counts, for reasons.
+    part
+        Returns the numerator (..., G).
+    whole
+        Returns the denominator (..., G).
+    better
+        Which direction is good for the people in question.
+
+    Examples
+    --------
+    >>> RATES[0].name
+    'selection'
+    """
 
     name: str
     label: str
@@ -144,8 +167,26 @@ def rate_named(name: str) -> GroupRate:
 def by_group(
     counts: Counts, *, positive: int | None = None, level: float = 0.95
 ) -> dict[str, list[Estimate]]:
-    """Every rate of every group, with Wilson's interval; fairlearn's ``MetricFrame.by_group``.
+    """Compute every rate of every group with Wilson's interval.
 
+    As fairlearn's ``MetricFrame.by_group``.
+
+    Parameters
+    ----------
+    counts
+        Rows by class, prediction and group.
+    positive
+        The favourable class, by default the second of two.
+    level
+        Confidence of the intervals.
+
+    Returns
+    -------
+    dict[str, list[Estimate]]
+        By the name of the rate, one estimate for each group.
+
+    Examples
+    --------
     >>> n = np.array([[[990, 1139], [805, 349]], [[532, 461], [1369, 505]]])
     >>> found = by_group(Counts(n, ("stayed", "reoffended"), ("black", "white")))
     >>> [round(100 * e.value, 2) for e in found["fpr"]]  # ProPublica on COMPAS
@@ -173,7 +214,25 @@ def by_group(
 
 @dataclass(frozen=True)
 class GroupContrast:
-    """A group against the reference group: difference and ratio of one rate."""
+    """Hold a group's rate against the reference group's.
+
+    Parameters
+    ----------
+    group
+        The group.
+    reference
+        The reference group.
+    difference
+        Its rate minus the reference's.
+    ratio
+        Its rate divided by the reference's.
+
+    Examples
+    --------
+    >>> n = np.array([[[80, 60], [20, 40]], [[10, 10], [90, 90]]])
+    >>> [c.reference for c in against(Counts(n, ("no", "yes"), ("a", "b")), "fpr", "a")]
+    ['a']
+    """
 
     group: str
     reference: str
@@ -189,11 +248,35 @@ def against(
     positive: int | None = None,
     level: float = 0.95,
 ) -> list[GroupContrast]:
-    """Every group against one: its rate minus and divided by the reference's.
+    """Compare every group with one: the difference and the ratio of a rate.
 
-    ``reference`` is a group, or ``largest`` for the one with the most rows. Intervals are of single
-    comparisons: Newcombe's for the difference; for the ratio, the logarithm's normal interval with
-    half a row added (Walter 1975).
+    Intervals are of single comparisons: Newcombe's for the difference; for the ratio, the
+    logarithm's normal interval with half a row added (Walter 1975).
+
+    Parameters
+    ----------
+    counts
+        Rows by class, prediction and group.
+    rate
+        Name of the rate, such as "tpr".
+    reference
+        A group, or "largest" for the one with the most rows.
+    positive
+        The favourable class, by default the second of two.
+    level
+        Confidence of the intervals.
+
+    Returns
+    -------
+    list[GroupContrast]
+        One entry for each other group.
+
+    Examples
+    --------
+    >>> n = np.array([[[80, 60], [20, 40]], [[10, 10], [90, 90]]])
+    >>> found = against(Counts(n, ("no", "yes"), ("a", "b")), "fpr", "a")
+    >>> found[0].group, round(found[0].difference.value, 2), round(found[0].ratio.value, 2)
+    ('b', 0.2, 2.0)
     """
     chosen = rate_named(rate)
     if positive is None and len(counts.classes) == 2:
@@ -253,7 +336,24 @@ def ratio_of_rates(
 
 @dataclass(frozen=True)
 class Rate:
-    """One rate: of which class and group, and how sure."""
+    """Hold one rate of a class and group.
+
+    Parameters
+    ----------
+    kind
+        "recall" P(right | class, group), "selection" P(prediction | group) or "accuracy".
+    name
+        The class, or None if the rate is over all classes.
+    group
+        The group.
+    estimate
+        The rate.
+
+    Examples
+    --------
+    >>> Rate("accuracy", None, "a", wilson(9, 10)).estimate.value
+    0.9
+    """
 
     kind: str  # "recall": P(right | class, group); "selection": P(prediction | group); "accuracy"
     name: str | None  # the class, or None where the rate is over all classes
@@ -262,9 +362,29 @@ class Rate:
 
 
 def wilson(part: float, whole: float, level: float = 0.95) -> Estimate:
-    """part / whole with Wilson's score interval (1927); NaN with a reason where whole is 0.
+    """Compute part / whole with Wilson's score interval (1927).
 
-    Both are counts, or what weighted rows are worth.
+    Both are counts, or what weighted rows are worth. NaN with a reason if whole is 0.
+
+    Parameters
+    ----------
+    part
+        Rows that count.
+    whole
+        All rows.
+    level
+        Confidence of the interval.
+
+    Returns
+    -------
+    Estimate
+        The rate.
+
+    Examples
+    --------
+    >>> found = wilson(8, 10)
+    >>> found.value, round(found.low, 3), round(found.high, 3)
+    (0.8, 0.49, 0.943)
     """
     if whole == 0:
         return Estimate.undefined("no rows")
@@ -273,7 +393,27 @@ def wilson(part: float, whole: float, level: float = 0.95) -> Estimate:
 
 
 def cell_rates(counts: Counts, level: float = 0.95) -> list[Rate]:
-    """The accuracy of every (class, group) cell: what equalized odds compares."""
+    """Compute the accuracy of every (class, group) cell, which equalized odds compares.
+
+    Parameters
+    ----------
+    counts
+        Rows by class, prediction and group.
+    level
+        Confidence of the intervals.
+
+    Returns
+    -------
+    list[Rate]
+        One rate for each cell.
+
+    Examples
+    --------
+    >>> n = np.array([[[80, 60], [20, 40]], [[10, 10], [90, 90]]])
+    >>> found = cell_rates(Counts(n, ("no", "yes"), ("a", "b")))
+    >>> [(r.name, r.group, r.estimate.value) for r in found]
+    [('no', 'a', 0.8), ('no', 'b', 0.6), ('yes', 'a', 0.9), ('yes', 'b', 0.9)]
+    """
     n_SKG = counts.outcomes(right_by_class, None)
     return [
         Rate("recall", name, group, wilson(n_SKG[c, 0, g], n_SKG[c, :, g].sum(), level))
@@ -283,7 +423,27 @@ def cell_rates(counts: Counts, level: float = 0.95) -> list[Rate]:
 
 
 def group_rates(counts: Counts, level: float = 0.95) -> list[Rate]:
-    """Accuracy of every group, and how often each class is predicted for it."""
+    """Compute the accuracy of every group, and how often each class is predicted for it.
+
+    Parameters
+    ----------
+    counts
+        Rows by class, prediction and group.
+    level
+        Confidence of the intervals.
+
+    Returns
+    -------
+    list[Rate]
+        Rates of the kinds "accuracy" and "selection".
+
+    Examples
+    --------
+    >>> n = np.array([[[80, 60], [20, 40]], [[10, 10], [90, 90]]])
+    >>> found = group_rates(Counts(n, ("no", "yes"), ("a", "b")))
+    >>> [(r.group, r.estimate.value) for r in found if r.kind == "accuracy"]
+    [('a', 0.85), ('b', 0.75)]
+    """
     right_KG, called_PG = (counts.outcomes(table, None)[0] for table in (right, predicted))
     out = []
     for g, group in enumerate(counts.groups):

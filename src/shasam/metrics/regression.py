@@ -17,7 +17,23 @@ from shasam.metrics.scores import gap_of_means, score_areas
 
 @dataclass(frozen=True)
 class ByGroup:
-    """One number of every group, and the largest difference between two of them."""
+    """Hold one number of every group, and the largest difference between two of them.
+
+    Parameters
+    ----------
+    groups
+        Names of the groups.
+    values
+        One estimate for each group.
+    gap
+        The largest difference.
+
+    Examples
+    --------
+    >>> found = evaluate_regression([1, 2, 3, 4], [1, 3, 3, 6], ["a", "a", "b", "b"])
+    >>> found["bias"].groups
+    ('a', 'b')
+    """
 
     groups: tuple[str, ...]
     values: tuple[Estimate, ...]
@@ -35,11 +51,37 @@ def evaluate_regression(
     level: float = 0.95,
     min_group: int = 0,
 ) -> dict[str, ByGroup]:
-    """Mean absolute error, root mean squared error and bias of each group, with the gaps.
+    """Compute mean absolute error, root mean squared error and bias of each group.
 
     Bias is the mean of prediction minus target: above 0, the group is overestimated. Numbers are in
     the units of the target.
 
+    Parameters
+    ----------
+    target
+        True numbers (n,).
+    prediction
+        Predicted numbers (n,).
+    group
+        Sensitive groups (n,).
+    groups
+        Names of the groups, if groups are codes.
+    draws
+        Resampled samples for intervals.
+    seed
+        Seed of the resampling.
+    level
+        Confidence of the intervals.
+    min_group
+        Groups with fewer rows are left out of the gap.
+
+    Returns
+    -------
+    dict[str, ByGroup]
+        "mae", "rmse" and "bias", each by group with the largest gap.
+
+    Examples
+    --------
     >>> found = evaluate_regression([1, 2, 3, 4], [1, 3, 3, 6], ["a", "a", "b", "b"])
     >>> [e.value for e in found["bias"].values], found["mae"].gap.value
     ([0.5, 1.0], 0.5)
@@ -66,7 +108,38 @@ def evaluate_scores(
     level: float = 0.95,
     min_group: int = 0,
 ) -> tuple[ByGroup, dict[str, Estimate]]:
-    """Scores without labels: the mean of each group, and for scores in 0..1 the score gaps."""
+    """Compare scores without labels: the mean of each group, and the score gaps.
+
+    Score gaps are computed for scores in 0..1.
+
+    Parameters
+    ----------
+    score
+        Scores (n,).
+    group
+        Sensitive groups (n,).
+    groups
+        Names of the groups, if groups are codes.
+    draws
+        Resampled samples for intervals.
+    seed
+        Seed of the resampling.
+    level
+        Confidence of the intervals.
+    min_group
+        Groups with fewer rows are left out of the gap.
+
+    Returns
+    -------
+    tuple[ByGroup, dict[str, Estimate]]
+        Means by group with their gap, and the score gaps by name.
+
+    Examples
+    --------
+    >>> means, gaps = evaluate_scores([0.1, 0.3, 0.5, 0.7], ["a", "a", "b", "b"])
+    >>> round(means.gap.value, 2)
+    0.4
+    """
     x = _numbers(score, "score")
     [s], names = encode({"group": group}, groups)
     _same_length(x, x, s)

@@ -412,10 +412,24 @@ class Roc:
 
 
 def roc_curve(positive: np.ndarray, score: np.ndarray, repeats: np.ndarray | None = None) -> Roc:
-    """The points where the curve moves, from the highest threshold down.
+    """Compute the points at which the ROC curve moves, from the highest threshold down.
 
-    ``repeats`` says how many rows each entry stands for.
+    Parameters
+    ----------
+    positive
+        Which rows are positive (n,).
+    score
+        Scores (n,).
+    repeats
+        How many rows each entry stands for.
 
+    Returns
+    -------
+    Roc
+        ``fpr``, ``tpr`` and ``threshold``; the first point is (0, 0), the last (1, 1).
+
+    Examples
+    --------
     >>> curve = roc_curve(np.array([0, 0, 1, 1]), np.array([0.1, 0.4, 0.35, 0.8]))
     >>> curve.fpr.tolist(), curve.tpr.tolist()
     ([0.0, 0.0, 0.5, 0.5, 1.0], [0.0, 0.5, 0.5, 1.0, 1.0])
@@ -542,11 +556,41 @@ def threshold_curves(
     level: float = 0.95,
     repeats: np.ndarray | None = None,
 ) -> ThresholdCurves:
-    """Selection rate, TPR, FPR and the others of each group, for thresholds 0, 1/steps, ..., 1.
+    """Compute rates of each group for thresholds 0, 1/steps, ..., 1.
 
-    A row is predicted positive where its score is at least the threshold. ``positive`` tells which
-    rows are positive, ``s`` holds the codes of their groups, ``repeats`` how many rows each entry
-    stands for.
+    The rates are selection rate, TPR, FPR and the other error rates. A row is predicted positive if
+    its score is at least the threshold.
+
+    Parameters
+    ----------
+    positive
+        Which rows are positive (n,).
+    score
+        Scores (n,) between 0 and 1.
+    s
+        Codes of the groups (n,).
+    groups
+        Names of the groups.
+    steps
+        Number of steps from 0 to 1.
+    chosen
+        The threshold in use, if there is one.
+    level
+        Confidence of the intervals.
+    repeats
+        How many rows each entry stands for.
+
+    Returns
+    -------
+    ThresholdCurves
+        The rates by threshold and group.
+
+    Examples
+    --------
+    >>> truth, score = np.array([0, 1, 0, 1]), np.array([0.2, 0.6, 0.4, 0.9])
+    >>> found = threshold_curves(truth, score, np.array([0, 0, 1, 1]), ("a", "b"), steps=2)
+    >>> len(found.thresholds)
+    3
     """
     if steps < 1:
         raise InputError("a curve needs at least one step between thresholds")

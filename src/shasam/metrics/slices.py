@@ -32,7 +32,27 @@ _SIGNS = {
 
 @dataclass(frozen=True)
 class Slice:
-    """Rows that share some values: how often the model errs there, and whether that is luck."""
+    """Hold rows that share some values: how often the model errs there.
+
+    Parameters
+    ----------
+    conditions
+        Conditions, such as "sex = f" and "age<35".
+    rate
+        Error rate with Wilson's interval and its support.
+    rest
+        Error rate of all other rows.
+    p
+        One-sided p-value of as many errors or more.
+    q
+        Smallest false discovery rate at which it would be reported.
+
+    Examples
+    --------
+    >>> from shasam.metrics import wilson
+    >>> Slice(("sex = f", "age<35"), wilson(30, 100), 0.1, p=0.001, q=0.01).name
+    'sex = f & age<35'
+    """
 
     conditions: tuple[str, ...]  # "sex = f", "age<35"
     rate: Estimate  # of errors, with Wilson's interval and its support
@@ -54,7 +74,24 @@ class Slice:
 
 @dataclass(frozen=True)
 class Slices:
-    """The worst slices, worst first, and how many were looked at."""
+    """Hold the worst slices, worst first, and how many were searched.
+
+    Parameters
+    ----------
+    found
+        The worst of all, reported or not.
+    searched
+        Number of slices that were looked at.
+    min_support
+        Fewest rows of a slice.
+    false_finds
+        False discovery rate of what is reported.
+
+    Examples
+    --------
+    >>> Slices((), searched=40, min_support=50, false_finds=0.05).reported
+    ()
+    """
 
     found: tuple[Slice, ...]  # the worst of all, reported or not
     searched: int
@@ -89,11 +126,37 @@ def worst_slices(
 ) -> Slices:
     """Search all combinations of up to ``depth`` columns and rules for the highest error rates.
 
-    ``wrong`` tells which rows the model got wrong; ``columns`` are categories (at most 50 values
-    each); ``rules`` such as ``age<35`` cut any column in two. A slice needs ``min_support`` rows,
-    and as many must be left outside it. Slices that stand out come first, the worst of them first.
-    ``repeats`` says how many rows each entry stands for.
+    The false discovery rate is controlled over everything that was searched. Slices that stand out
+    come first, the worst of them first.
 
+    Parameters
+    ----------
+    wrong
+        Which rows the model got wrong (n,).
+    columns
+        Categories by name, each (n,) with at most 50 values.
+    rules
+        Rules such as ``age<35``, which cut any column in two.
+    depth
+        Most columns and rules that a slice combines.
+    min_support
+        Fewest rows of a slice; as many must be left outside it.
+    false_finds
+        False discovery rate of what is reported.
+    most
+        Most slices that are returned.
+    level
+        Confidence of the intervals.
+    repeats
+        How many rows each entry stands for.
+
+    Returns
+    -------
+    Slices
+        The worst slices, and how many were searched.
+
+    Examples
+    --------
     >>> rng = np.random.default_rng(0)
     >>> sex, age = rng.choice(["f", "m"], 4000), rng.integers(18, 80, 4000)
     >>> wrong = rng.random(4000) < np.where((sex == "f") & (age < 35), 0.4, 0.1)

@@ -37,7 +37,21 @@ PairSampling = Literal["uniform", "proportional", "round_robin"]
 
 @dataclass(frozen=True)
 class Pools:
-    """The rows that each of the three sets of a pair (i, j) may be drawn from."""
+    """Hold the rows that each of the three sets of a pair (i, j) may be drawn from.
+
+    Parameters
+    ----------
+    target
+        Class i.
+    sensitive
+        Group j.
+    anchors
+        Rows of class i and group j.
+    positives
+        Rows of class i in other groups.
+    negatives
+        Rows of other classes in group j.
+    """
 
     target: int
     sensitive: int
@@ -57,7 +71,31 @@ def cells_of(rows: Tensor, t_n: Tensor, s_n: Tensor) -> dict[tuple[int, int], Te
 
 
 def pools_of(t_N: Tensor, s_N: Tensor, target: int, sensitive: int) -> Pools:
-    """Labels of any cardinality: "other" means any other class, any other group."""
+    """Collect the rows that may be anchors, positives and negatives of a pair.
+
+    Labels may have any cardinality: "other" means any other class, any other group.
+
+    Parameters
+    ----------
+    t_N
+        Classes (N,).
+    s_N
+        Groups (N,).
+    target
+        Class i.
+    sensitive
+        Group j.
+
+    Returns
+    -------
+    Pools
+        Rows of the three pools.
+
+    Examples
+    --------
+    >>> pools_of(torch.tensor([0, 0, 1]), torch.tensor([0, 1, 0]), 0, 0).positives.tolist()
+    [1]
+    """
     same_t, same_s = t_N == target, s_N == sensitive
     return Pools(
         target,
@@ -69,7 +107,27 @@ def pools_of(t_N: Tensor, s_N: Tensor, target: int, sensitive: int) -> Pools:
 
 
 def feasible_pairs(t_N: Tensor, s_N: Tensor, k: int = 1) -> list[tuple[int, int]]:
-    """All (target, group) pairs whose three pools hold at least k rows each."""
+    """List all (class, group) pairs whose three pools hold at least k rows each.
+
+    Parameters
+    ----------
+    t_N
+        Classes (N,).
+    s_N
+        Groups (N,).
+    k
+        Fewest rows of a pool.
+
+    Returns
+    -------
+    list[tuple[int, int]]
+        Pairs (i, j).
+
+    Examples
+    --------
+    >>> feasible_pairs(torch.tensor([0, 0, 1]), torch.tensor([0, 1, 0]))
+    [(0, 0)]
+    """
     pairs = [
         (int(i), int(j))
         for i in t_N.unique()
@@ -120,7 +178,17 @@ SmallPool = Literal["redraw", "repeat", "shrink"]
 
 @dataclass(frozen=True)
 class Ground:
-    """The ground set V: embeddings of its rows as they are compared, and their labels."""
+    """Hold the ground set V: embeddings of its rows as they are compared, and their labels.
+
+    Parameters
+    ----------
+    z_VD
+        Embeddings (V, D) of unit length.
+    t_V
+        Target classes (V,).
+    s_V
+        Sensitive groups (V,).
+    """
 
     z_VD: Tensor  # (V, D), of unit length
     t_V: Tensor  # (V,) target class
@@ -129,7 +197,21 @@ class Ground:
 
 @dataclass(frozen=True)
 class MinedSets:
-    """Rows of the ground set that were picked for each role, and why others were not."""
+    """Hold the rows of the ground set that were picked for each role.
+
+    Parameters
+    ----------
+    anchors
+        Anchors.
+    positives
+        Positives.
+    negatives
+        Negatives.
+    gains
+        Role to the marginal gain of each pick, if there are gains.
+    skipped
+        Reason to the number of candidates that were left out.
+    """
 
     anchors: Tensor
     positives: Tensor
@@ -139,13 +221,29 @@ class MinedSets:
 
 
 class Miner:
-    """Picks k anchors, k positives and k negatives of a pair (i, j) out of a ground set."""
+    """Define a miner: a subclass writes ``pick``."""
 
     def pick(self, ground: Ground, pools: Pools, k: int, generator: torch.Generator) -> MinedSets:
-        """k distinct rows of each pool; all rows of a pool that holds fewer.
+        """Pick k distinct rows of each pool; all rows of a pool that holds fewer.
 
-        ``pools`` has the rows of V that may be picked for each role. Everything in V may be looked
-        at. The order of the rows must not matter, so a tie needs a rule of its own.
+        Everything in V may be looked at. The order of the rows must not matter, so a tie needs a
+        rule of its own.
+
+        Parameters
+        ----------
+        ground
+            The ground set V.
+        pools
+            Rows of V that may be picked for each role.
+        k
+            Rows of each role.
+        generator
+            Source of random numbers.
+
+        Returns
+        -------
+        MinedSets
+            The picks, as rows of V.
         """
         raise NotImplementedError
 
@@ -233,7 +331,15 @@ def repeated(rows: Tensor, count: int) -> Tensor:
 
 @register("random", kind="miner")
 class RandomMiner(Miner):
-    """No hardness at all."""
+    """Pick at random: no hardness at all.
+
+    Examples
+    --------
+    >>> t, s = torch.tensor([0, 0, 1, 1] * 3), torch.tensor([0, 1] * 6)
+    >>> triplet = RandomMiner().mine(torch.randn(12, 4), t, s, 2, pair=(0, 1))
+    >>> t[triplet.anchors].tolist(), s[triplet.anchors].tolist()
+    ([0, 0], [1, 1])
+    """
 
     def pick(self, ground: Ground, pools: Pools, k: int, generator: torch.Generator) -> MinedSets:
         def draw(rows: Tensor) -> Tensor:
@@ -253,11 +359,18 @@ _NEVER = -(2**40)
 
 
 class EmbeddingBank:
-    """Embeddings by row, refreshed by a policy and, for free, by every training step.
+    """Keep embeddings by row, refreshed by a policy and, for free, by every training step.
 
     ``live``: only an embedding of this very step will do. An integer n: one that is at most n steps
     old. ``epoch``: the ground set is embedded whenever it is drawn anew, and used until the next.
     ``free``: whatever a training step has left, however old; what was never seen is embedded once.
+
+    Parameters
+    ----------
+    rows
+        Rows of the manifest that the bank holds.
+    refresh
+        "live", "epoch", "free", or the number of steps that an embedding may be old.
     """
 
     def __init__(self, rows: Tensor, refresh: Refresh) -> None:
@@ -337,7 +450,13 @@ _OF_MINED_SETS = (
 
 
 class MiningConfig(BaseModel):
-    """What is mined, how hard, from when, and from which embeddings."""
+    """Describe what is mined, how hard, from when, and from which embeddings.
+
+    Examples
+    --------
+    >>> MiningConfig(negatives="flqmi", margin=0.95).anchors
+    'logdet'
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
@@ -541,10 +660,23 @@ _TILE = 2048  # candidates that are compared with the ground set together
 
 @register("shasam", kind="miner")
 class ShasamMiner(Miner):
-    """The paper's miner; ``ShasamMiner.ld()`` has LogDet in place of facility location.
+    """Mine diverse anchors, hard positives and hard negatives as the paper does.
 
-    The settings are keys of ``MiningConfig``, where their defaults are: ``ShasamMiner()``,
-    ``ShasamMiner(negatives="flqmi", margin=0.95)`` or ``ShasamMiner(config)``.
+    ``ShasamMiner()`` has facility location, ``ShasamMiner.ld()`` log-determinants in its place.
+
+    Parameters
+    ----------
+    config
+        All settings.
+    settings
+        Keys of ``MiningConfig`` in place of a config, such as ``negatives="flqmi"``.
+
+    Examples
+    --------
+    >>> t, s = torch.tensor([0, 0, 1, 1] * 3), torch.tensor([0, 1] * 6)
+    >>> triplet = ShasamMiner().mine(torch.randn(12, 4), t, s, 2, pair=(0, 1))
+    >>> t[triplet.negatives].tolist(), s[triplet.negatives].tolist()
+    ([1, 1], [1, 1])
     """
 
     def __init__(self, config: MiningConfig | None = None, **settings: Any) -> None:

@@ -64,11 +64,17 @@ class MaskSite:
 
 
 class Encoder(nn.Module):
-    """Inputs (B, ...) to embeddings (B, D); intermediate results can be read by name.
+    """Map inputs (B, ...) to embeddings (B, D); intermediate results can be read by name.
 
     A subclass sets ``out_dim`` = D and ``taps``, and writes ``forward_taps``. It is registered with
     ``@register(name, kind="encoder")``; a package outside this one registers its own through the
     entry-point group ``shasam.encoders``.
+
+    Examples
+    --------
+    >>> from shasam.registry import lookup
+    >>> issubclass(lookup("encoder", "resnet18"), Encoder)
+    True
     """
 
     Config: ClassVar[type[EncoderConfig]] = EncoderConfig
@@ -89,7 +95,7 @@ class Encoder(nn.Module):
 
     @classmethod
     def build(cls, config: EncoderConfig, image_size: int) -> Encoder:
-        """The encoder of a configuration, for square images of ``image_size`` pixels.
+        """Build the encoder of a configuration, for square images of ``image_size`` pixels.
 
         For vectors ``image_size`` is their length.
         """
@@ -99,13 +105,13 @@ class Encoder(nn.Module):
     def forward_taps(
         self, images: Tensor, taps: tuple[str, ...]
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """The embedding (B, D) and the named intermediate results, one row for each input."""
+        """Compute the embedding (B, D) and the named intermediate results, a row for each input."""
 
     def forward(self, images: Tensor) -> Tensor:
         return self.forward_taps(images, ())[0]
 
     def normalised(self, images: Tensor) -> Tensor:
-        """Images between -1 and 1, as all of them come, with the encoder's mean and deviation."""
+        """Re-normalise images from [-1, 1] to the encoder's mean and standard deviation."""
         if (self.mean, self.std) == HALF:
             return images
         mean, std = (images.new_tensor(values)[:, None, None] for values in (self.mean, self.std))

@@ -325,11 +325,42 @@ def train(
     quiet: bool = False,
     device: Device = "auto",
 ) -> RunDirectory:
-    """Train and evaluate a method; a run that is done already is returned as it is.
+    """Train and evaluate a method; return its run directory.
 
-    ``data`` is the name of a source or the fields of a ``DataSpec``, ``options`` those of the
-    method, ``overrides`` dotted keys of the specification.
+    The command ``shasam train`` as a function. A run that is done already is returned as it is.
 
+    Parameters
+    ----------
+    method
+        The method; ``shasam methods`` lists them.
+    data
+        Name of a data source, or the fields of a ``DataSpec``.
+    options
+        Options of the method, such as ``{"temperature": 0.5}``.
+    overrides
+        Dotted keys of the specification, such as ``{"train.steps": 400}``.
+    profile
+        Named set of defaults: paper, cpu, short, quick, frozen or smoke.
+    seed
+        Seed of the initial weights, the batches and the augmented views.
+    out
+        Folder in which the run directory is made.
+    resume
+        Continue from the last checkpoint of this specification, if there is one.
+    report
+        Write report.html at the end.
+    quiet
+        Print no progress.
+    device
+        "auto", "cpu", "cuda" or "mps".
+
+    Returns
+    -------
+    RunDirectory
+        The files of the run: ``metrics()``, ``predictions()``, ``spec()``, ...
+
+    Examples
+    --------
     >>> run = train("ce", profile="smoke", overrides={"train.steps": 4}, quiet=True)
     >>> 0 <= run.metrics()["test"]["accuracy"]["value"] <= 1
     True

@@ -158,7 +158,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Model:
-    """A trained method with the names of its classes and groups."""
+    """Predict with a trained method and the names of its classes and groups."""
 
     spec: RunSpec
     method: Method
@@ -179,7 +179,7 @@ class Model:
         return self.spec.data.size if self.front is None else self.front.size
 
     def seeing(self, encoder: str | None = None) -> Model:
-        """A model of vectors with their encoder in front, so that it takes images.
+        """Put the encoder in front of a model of vectors, so that it takes images.
 
         The vectors must be those of ``shasam embed``. ``encoder`` (such as ``onnx:FILE``) says
         where the encoder is now; its weights must be those that made the vectors.
@@ -207,12 +207,23 @@ class Model:
         groups: Sequence[int] | Sequence[str] | None = None,
         ids: Sequence[str] | None = None,
     ) -> Answer:
-        """Predict images: files, or uint8 (n, 3, H, W) or (n, H, W, 3) arrays of the run's size.
+        """Predict the classes of images or vectors.
 
-        A model of vectors takes an array (n, D), or a file of vectors as ``--features`` does.
-        ``groups`` are the sensitive groups, by name or number, for methods whose decisions need
-        them. Where decisions are randomised, ``ids`` (else the places 0, 1, ...) decide the coin of
-        each image.
+        Parameters
+        ----------
+        images
+            Files, or uint8 arrays (n, 3, H, W) or (n, H, W, 3) of the run's size. A model of
+            vectors takes an array (n, D), or a file of vectors.
+        groups
+            Sensitive groups (n,), by name or number, for methods whose decisions need them.
+        ids
+            Ids (n,) that decide the coin of each row if decisions are randomised; by default 0,
+            1, ...
+
+        Returns
+        -------
+        Answer
+            Names and numbers of the predicted classes, and class probabilities.
         """
         pixels = self._pixels(images)
         n = len(pixels)
@@ -224,7 +235,7 @@ class Model:
     def answer(
         self, pixels: Tensor, groups: np.ndarray, ids: Sequence[str], batch: int = BATCH
     ) -> Answer:
-        """``predict`` for inputs that were checked: tensors, numbers of groups (n,), and ids."""
+        """Predict inputs that were checked: tensors, numbers of groups (n,), and ids."""
         scores = np.zeros((0, len(self.classes)), np.float32)
         if len(pixels) and self.front is not None:
             pixels = self._seen(pixels)
@@ -272,7 +283,7 @@ class Model:
         return np.asarray(found, dtype=np.int64)
 
     def features(self, images: Any) -> dict[str, np.ndarray]:
-        """Named features (n, D) of images, given as for ``predict``."""
+        """Compute the named features (n, D) of images, given as for ``predict``."""
         pixels = self._pixels(images)
         inputs = pixels if self.front is None else self._seen(pixels)
         found = self._apply(self.method.features, inputs)
@@ -321,10 +332,27 @@ class Model:
 
 
 def load(source: str | Path | RunDirectory, device: str = "cpu") -> Model:
-    """A trained model, in the precision it was trained in.
+    """Load a trained model, in the precision it was trained in.
 
-    ``source`` is a run directory, a folder or .safetensors file that ``shasam export`` wrote, or
-    the id of a model on the hub. ``shasam.train`` has an example.
+    Parameters
+    ----------
+    source
+        A run directory, a folder or .safetensors file that ``shasam export`` wrote, or the id
+        of a model on the hub.
+    device
+        "cpu", "cuda" or "mps".
+
+    Returns
+    -------
+    Model
+        The model, which predicts images or vectors.
+
+    Examples
+    --------
+    >>> from shasam import train
+    >>> run = train("ce", profile="smoke", overrides={"train.steps": 4}, quiet=True)
+    >>> load(run).classes
+    ('serious', 'smiling')
     """
     saved = find_saved(source)
     spec, sizes = saved.spec, (len(saved.classes), len(saved.groups))

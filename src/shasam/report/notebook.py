@@ -54,8 +54,65 @@ def audit(
 ) -> Audit:
     """Measure accuracy and fairness of predictions in a pandas, polars or Arrow table, or a dict.
 
-    The arguments are the flags of ``shasam audit``: columns by name, and how intervals are made.
+    The arguments are the flags of ``shasam audit``.
 
+    Parameters
+    ----------
+    data
+        The table, one row per prediction.
+    label
+        Column of the true class (default: target, label or y_true).
+    prediction
+        Column of the predicted class (default: prediction, predicted or y_pred).
+    score
+        Column with the probability of the positive class, or one column per class. With a
+        threshold, any score that ranks.
+    sensitive
+        Columns with a sensitive attribute, or rules such as "age<25"; several are also
+        intersected.
+    threshold
+        Score from which the positive class is predicted.
+    positive
+        The favourable class (default: the last of two, sorted).
+    classes
+        Names of all classes, if the table does not contain every one.
+    missing
+        Rows without a label, prediction or group: "error", "drop", or (for a sensitive
+        attribute) "group".
+    counts
+        The table is aggregated: column n says how many rows each line stands for.
+    weight
+        Column with what each row weighs.
+    reference
+        Group that the others are compared with (default: the largest), one for each attribute.
+    time
+        Column with the date of each row: the gap is measured in every period.
+    period
+        Length of those periods.
+    slices
+        Columns, or rules such as "age<35", by which the worst slices are searched.
+    min_slice
+        Fewest rows of a slice.
+    name
+        Name of the model.
+    strata
+        Whose sizes resampling keeps: "none", "group" or "cell".
+    min_group
+        Groups with fewer rows are left out of comparisons.
+    draws
+        Resampled tables for intervals and tests.
+    seed
+        Seed of the resampling.
+    level
+        Confidence of the intervals.
+
+    Returns
+    -------
+    Audit
+        All numbers, the verdict, the figures and the page.
+
+    Examples
+    --------
     >>> import shasam
     >>> people = {"label": [0, 1] * 200, "prediction": [0, 1, 1, 1] * 100, "sex": ["f", "m"] * 200}
     >>> found = shasam.audit(people | {"group": ["a", "a", "b", "b"] * 100}, sensitive="group")
@@ -90,7 +147,7 @@ def audit(
 
 @dataclass(frozen=True)
 class Audit:
-    """What was found: one subject for each sensitive attribute, and for their intersection."""
+    """Hold what was found, one subject for each sensitive attribute and their intersection."""
 
     subjects: tuple[Subject, ...]
     drawn: AuditOptions
@@ -112,11 +169,11 @@ class Audit:
         return lines if len(self.subjects) == 1 else [f"By {subject.attribute}:", *lines]
 
     def to_dict(self) -> dict[str, Any]:
-        """All numbers, the content of ``shasam audit --json``."""
+        """Convert all numbers to plain JSON, the content of ``shasam audit --json``."""
         return as_document([list(self.subjects)], [], self.drawn)
 
     def to_frame(self) -> Any:
-        """A row for each attribute and metric: pandas where it is installed, else Arrow."""
+        """Make a frame with a row for each attribute and metric: pandas if there is, else Arrow."""
         rows = [
             {"attribute": s.attribute, "metric": key, **e.as_dict(), "p": e.p}
             for s in self.subjects
@@ -126,7 +183,7 @@ class Audit:
 
     @cached_property
     def by_group(self) -> Any:
-        """Rates of every group, as fairlearn's ``MetricFrame.by_group`` has them.
+        """Make a frame of the rates of every group, as fairlearn's ``MetricFrame.by_group``.
 
         The index of a pandas frame is the group, and the attribute where there are several.
         """
@@ -148,14 +205,14 @@ class Audit:
 
     @cached_property
     def figures(self) -> dict[str, Figure]:
-        """The figures of the page by name; a notebook draws the last value of a cell."""
+        """Draw the figures of the page, by name; a notebook shows the last value of a cell."""
         from shasam.report.page import audit_figures
 
         found = audit_figures([list(self.subjects)], [])
         return {key: Figure(str(figure)) for key, figure in found.items()}
 
     def check(self, limits: Mapping[str, float] | None = None, /, **more: float) -> Audit:
-        """Raise where a metric is over its limit (below it, for accuracies) or undefined.
+        """Raise ``LimitError`` if a metric is over its limit (below, for accuracies) or undefined.
 
         ``check(eo_mean=0.05)``; an end of the interval is ``check({"eo_mean.low": 0.05})``.
         """
@@ -169,7 +226,7 @@ class Audit:
         return self
 
     def to_html(self, path: str | Path | None = None) -> str:
-        """The page of ``shasam audit --html``; written to a file as well, if one is named."""
+        """Make the page of ``shasam audit --html``; write it to a file if one is named."""
         from shasam.files import write_named
         from shasam.report.page import audit_page
 

@@ -57,7 +57,13 @@ DEFAULT_METHOD = "shasam-random"
 
 
 class RunSpec(BaseModel):
-    """Everything that decides what a run gives."""
+    """Describe everything that decides what a run gives.
+
+    Examples
+    --------
+    >>> RunSpec(method="ce").method
+    'ce'
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -105,11 +111,27 @@ class RunSpec(BaseModel):
 def resolve(
     *layers: Mapping[str, Any], profile: str | None = None, stored: bool = False
 ) -> RunSpec:
-    """Lay the layers over a profile, the last on top, and check everything.
+    """Merge layers over a profile, the last on top, and check everything.
 
-    What the files that it names can tell is filled in. With ``stored`` no file is looked at, and
-    nothing is asked of a network: the specification comes with a run, perhaps of somebody else.
+    What the files that it names can tell is filled in.
 
+    Parameters
+    ----------
+    layers
+        Mappings with keys of a specification, nested or dotted.
+    profile
+        Named set of defaults under the layers.
+    stored
+        Look at no file and ask nothing of a network: the specification comes with a run,
+        perhaps of somebody else.
+
+    Returns
+    -------
+    RunSpec
+        The complete specification.
+
+    Examples
+    --------
     >>> resolve({"method": "ce", "train": {"steps": 5}}, profile="cpu").train.learn.steps
     5
     """

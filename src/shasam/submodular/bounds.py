@@ -34,8 +34,21 @@ from shasam.types import Selection
 
 @dataclass(frozen=True)
 class Certificate:
-    """The value of some picks, and what no other set of as many elements can exceed.
+    """Hold the value of some picks, and what no other set of as many elements can exceed.
 
+    Parameters
+    ----------
+    value
+        f(A), exact.
+    optimum_at_most
+        Bound of the value of the best set.
+    confidence
+        Probability with which the bound holds; 1 if nothing was sampled.
+    sample
+        Represented rows that were looked at; None is all.
+
+    Examples
+    --------
     >>> Certificate(value=90.0, optimum_at_most=100.0, confidence=0.95, sample=4096).share
     0.9
     """
@@ -75,6 +88,26 @@ def certify(
     given confidence; the sample must not have served to choose the picks, so give a ``generator``
     of its own. f(A) itself is exact.
 
+    Parameters
+    ----------
+    f
+        A monotone submodular function.
+    picks
+        A ``Selection``, or indices.
+    confidence
+        Probability with which a sampled bound holds.
+    sample
+        Represented rows that are looked at, if there are more.
+    generator
+        Source of random numbers for the sample.
+
+    Returns
+    -------
+    Certificate
+        The value of the picks, and what no other choice of as many can exceed.
+
+    Examples
+    --------
     >>> from shasam.submodular import FacilityLocation, maximize
     >>> f = FacilityLocation([[1.0, 0.25, 0.0], [0.25, 1.0, 0.5], [0.0, 0.5, 1.0]])
     >>> print(certify(f, maximize(f, 2)))
@@ -147,8 +180,25 @@ _KERNEL = 2**28  # entries of a kernel that is kept: 1 GiB of float32; larger on
 
 @dataclass(frozen=True)
 class SampledValue:
-    """The value of some picks, estimated from a sample of the represented rows.
+    """Hold the value of some picks, estimated from a sample of the represented rows.
 
+    Parameters
+    ----------
+    value
+        The estimate.
+    low
+        Lower bound.
+    high
+        Upper bound.
+    confidence
+        Probability with which the bounds hold.
+    sample
+        Rows in the sample.
+    rows
+        Represented rows in all.
+
+    Examples
+    --------
     >>> print(SampledValue(650.0, 640.0, 660.0, confidence=0.95, sample=100, rows=1000))
     value about 650, between 640 and 660 with 95% confidence (100 of 1,000 represented rows)
     """
@@ -176,11 +226,32 @@ def estimate(
     confidence: float = 0.95,
     generator: torch.Generator | None = None,
 ) -> SampledValue:
-    """f(picks) from a fresh random sample of the represented rows, with bounds.
+    """Estimate f(picks) from a fresh random sample of the represented rows, with bounds.
 
     For facility location and its measures over features, compared by "shifted_cosine" or "rbf".
     The sample must not have served to choose the picks; its own ``generator`` sees to that.
 
+    Parameters
+    ----------
+    f
+        Facility location or one of its measures, over features compared by "shifted_cosine" or
+        "rbf".
+    picks
+        A ``Selection``, or indices.
+    sample
+        Rows in the sample.
+    confidence
+        Probability with which the bounds hold.
+    generator
+        Source of random numbers for the sample.
+
+    Returns
+    -------
+    SampledValue
+        The estimate and its bounds.
+
+    Examples
+    --------
     >>> from shasam.submodular import FacilityLocation
     >>> f = FacilityLocation.from_features(torch.randn(5000, 8))
     >>> told = estimate(f, [1, 2, 3], sample=500)
@@ -209,7 +280,7 @@ def maximize_sampled(
     generator: torch.Generator | None = None,
     progress: Progress | None = None,
 ) -> tuple[Selection, SampledValue]:
-    """k picks that represent a random sample of the rows well, and how far their value can be off.
+    """Pick k elements that represent a random sample of the rows, and bound their value.
 
     Greedy sees n × ``sample`` similarities in place of n × R, and computes them anew where they do
     not fit. The estimate comes from a second sample of the same size, so that the choice of the
@@ -217,6 +288,41 @@ def maximize_sampled(
     all C(n, k) sets at once and is far wider. The gains are those of the same sample, scaled to
     all rows; with ``exact=True`` they are computed on all of them, n × k similarities.
 
+    Parameters
+    ----------
+    f
+        Facility location, or a measure of it, over features.
+    k
+        How many elements to pick.
+    costs
+        One positive cost per element, for a ``budget``.
+    budget
+        Total cost that the picks must stay within.
+    sample
+        Rows in the random sample.
+    confidence
+        Probability with which the bounds hold.
+    fresh
+        Estimate the value from a second sample, so that the choice of the picks does not
+        flatter it.
+    exact
+        Compute the gains on all rows, n × k similarities.
+    optimizer
+        As for ``maximize``.
+    epsilon
+        As for ``maximize``.
+    generator
+        Source of random numbers for both samples.
+    progress
+        Function that is called with (done, whole).
+
+    Returns
+    -------
+    tuple[Selection, SampledValue]
+        The picks with their gains, and the value with its bounds.
+
+    Examples
+    --------
     >>> from shasam.submodular import FacilityLocation
     >>> f = FacilityLocation.from_features(torch.randn(3000, 8))
     >>> chosen, told = maximize_sampled(f, 10, sample=500)

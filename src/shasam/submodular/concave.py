@@ -95,14 +95,25 @@ _KINDS = {
 
 
 class FeatureBased(SetFunction):
-    """f(A) = Σ_d w_d φ(Σ_{a∈A} x_ad): how well A covers all features, each with falling worth.
+    """Measure how well a set covers all features, each with diminishing worth.
 
-    ``features`` (N, D) say how much of each feature an element has, such as word counts, class
-    scores or activations after a ReLU; they must not be negative. ``concave`` is φ: "sqrt" √x,
-    "log" log(1 + x) or "saturate" x/(1 + x). ``weights`` w_d ≥ 0 are 1 by default. Memory is
-    N × D: there is no kernel. Monotone and submodular. √x has no finite slope at 0, so a feature
-    that no element of A has gets no gradient.
+    ``f(A) = Σ_d w_d φ(Σ_{a∈A} x_ad)``
 
+    Take it for word counts, class scores or activations after a ReLU. Memory is N × D: there is no
+    kernel. Monotone and submodular. √x has no finite slope at 0, so a feature that no element of A
+    has gets no gradient.
+
+    Parameters
+    ----------
+    features
+        How much of each feature an element has (N, D), not negative.
+    concave
+        φ: "sqrt" √x, "log" log(1 + x) or "saturate" x/(1 + x).
+    weights
+        Weight w_d ≥ 0 of each feature, by default 1.
+
+    Examples
+    --------
     >>> f = FeatureBased([[4.0, 0.0], [0.0, 1.0], [5.0, 0.0]])
     >>> float(f([0])), float(f([0, 1])), float(f([0, 2]))
     (2.0, 3.0, 3.0)
@@ -188,14 +199,26 @@ def _check_weights(weights: Any, x_ND: Tensor) -> Tensor:
 
 
 class SaturatedCoverage(SimilarityFunction):
-    """f(A) = Σ_{i∈R} min( Σ_{a∈A} K_ia, α Σ_{v∈V} K_iv ): all similarities count, up to a share.
+    """Measure how well a set covers all rows, several picks counting up to a share.
+
+    ``f(A) = Σ_{i∈R} min( Σ_{a∈A} K_ia, α Σ_{v∈V} K_iv )``
 
     Facility location lets the nearest pick alone stand for a row; here several picks do, until the
     row has the share α of what the whole ground set V would give it (Lin and Bilmes 2011). Small α
-    favours diverse sets, α = 1 is modular. ``kernel`` (N, N) is symmetric with entries that are
-    not negative; from features z (N, D), ``represented`` may be features (R, D) of another set.
-    Memory is N × R. Monotone and submodular.
+    favours diverse sets, α = 1 is modular. Memory is N × R. Monotone and submodular.
 
+    Parameters
+    ----------
+    kernel
+        Symmetric similarities (N, N) that are not negative.
+    alpha
+        α, the share after which a row is covered.
+    represented
+        Indices of the represented rows R, by default all; from features also the features (R,
+        D) of another set.
+
+    Examples
+    --------
     >>> f = SaturatedCoverage([[1.0, 0.5, 0.0], [0.5, 1.0, 0.5], [0.0, 0.5, 1.0]], alpha=0.5)
     >>> float(f([1])), float(f([0, 1])), float(f([0, 2]))
     (2.0, 2.25, 2.5)

@@ -485,11 +485,23 @@ def _compiled_gains(
 
 
 class FacilityLocation(ClampedFacilityLocation):
-    """f(A) = Σ_{i∈R} max_{a∈A} K_ia: how well A stands for the represented rows R (default: all).
+    """Measure how well a set stands for all rows: the nearest pick of each row counts.
 
-    ``kernel`` (N, N) is symmetric, ``represented`` holds indices. From features z (N, D),
-    ``represented`` may also be features (R, D) of another set; memory is N × R.
+    ``f(A) = Σ_{i∈R} max_{a∈A} K_ia``
 
+    Take it to represent a data set by a few of its rows. ``FacilityLocation.from_features(z)``
+    takes features z (N, D) in place of a kernel; memory is N × R.
+
+    Parameters
+    ----------
+    kernel
+        Symmetric similarities (N, N).
+    represented
+        Indices of the represented rows R, by default all; from features also the features (R,
+        D) of another set.
+
+    Examples
+    --------
     >>> f = FacilityLocation([[1.0, 0.25, 0.0], [0.25, 1.0, 0.5], [0.0, 0.5, 1.0]])
     >>> float(f([1])), float(f([0, 1]))
     (1.75, 2.5)
@@ -532,11 +544,23 @@ class _FacilityLocationMeasure(ClampedFacilityLocation):
 
 
 class FL1MI(_FacilityLocationMeasure):
-    """I(A; Q) = Σ_{i∈R} min( max_{a∈A} K_ia, η max_{q∈Q} K_iq ); it saturates after a few picks.
+    """Measure what a set and the query represent in common; saturates after a few picks.
 
-    ``kernel`` (N, N) with ``query`` and ``represented`` as indices; from features z (N, D) and
-    query features (Q, D).
+    ``I(A; Q) = Σ_{i∈R} min( max_{a∈A} K_ia, η max_{q∈Q} K_iq )``
 
+    Parameters
+    ----------
+    kernel
+        Symmetric similarities (N, N); ``from_features`` takes features (N, D).
+    query
+        Indices of the query; from features its features (Q, D).
+    eta
+        η, a factor of the similarities to the query.
+    represented
+        Indices of the represented rows R, by default all.
+
+    Examples
+    --------
     >>> f = FL1MI([[1.0, 0.5, 0.0], [0.5, 1.0, 0.5], [0.0, 0.5, 1.0]], query=[0])
     >>> float(f([1])), float(f([1, 2]))
     (1.0, 1.0)
@@ -549,11 +573,23 @@ class FL1MI(_FacilityLocationMeasure):
 
 
 class FLCG(_FacilityLocationMeasure):
-    """H(A | P) = Σ_{i∈R} max( max_{a∈A} K_ia - ν max_{p∈P} K_ip, 0 ).
+    """Measure what a set represents beyond a private set.
 
-    ``kernel`` (N, N) with ``private`` and ``represented`` as indices; from features z (N, D) and
-    private features (P, D).
+    ``H(A | P) = Σ_{i∈R} max( max_{a∈A} K_ia - ν max_{p∈P} K_ip, 0 )``
 
+    Parameters
+    ----------
+    kernel
+        Symmetric similarities (N, N); ``from_features`` takes features (N, D).
+    private
+        Indices of the private set; from features its features (P, D).
+    nu
+        ν, a factor of the similarities to the private set.
+    represented
+        Indices of the represented rows R, by default all.
+
+    Examples
+    --------
     >>> f = FLCG([[1.0, 0.5, 0.0], [0.5, 1.0, 0.5], [0.0, 0.5, 1.0]], private=[0])
     >>> float(f([1])), float(f([2]))
     (1.0, 1.0)
@@ -566,11 +602,29 @@ class FLCG(_FacilityLocationMeasure):
 
 
 class FLCMI(_FacilityLocationMeasure):
-    """I(A; Q | P) = Σ_{i∈R} max( min(max_a K_ia, η max_q K_iq) - ν max_p K_ip, 0 ) (Table 1).
+    """Measure what a set and the query represent in common beyond a private set.
 
-    ``kernel`` (N, N) with ``query``, ``private`` and ``represented`` as indices; from features
-    z (N, D), query features (Q, D) and private features (P, D).
+    ``I(A; Q | P) = Σ_{i∈R} max( min(max_a K_ia, η max_q K_iq) - ν max_p K_ip, 0 )``
 
+    The form of the paper's Table 1.
+
+    Parameters
+    ----------
+    kernel
+        Symmetric similarities (N, N); ``from_features`` takes features (N, D).
+    query
+        Indices of the query; from features its features (Q, D).
+    private
+        Indices of the private set; from features its features (P, D).
+    eta
+        η, a factor of the similarities to the query.
+    nu
+        ν, a factor of the similarities to the private set.
+    represented
+        Indices of the represented rows R, by default all.
+
+    Examples
+    --------
     >>> f = FLCMI([[1.0, 0.5, 0.0], [0.5, 1.0, 0.5], [0.0, 0.5, 1.0]], query=[0], private=[2])
     >>> float(f([1]))
     0.5
@@ -591,12 +645,25 @@ class FLCMI(_FacilityLocationMeasure):
 
 
 class FLQMI(ClampedFacilityLocation):
-    """Σ_{q∈Q} max_{a∈A} K_qa + η Σ_{a∈A} max_{q∈Q} K_qa; needs the cross kernel (N, Q) alone.
+    """Reward every pick for being near the query: two-sided facility location.
+
+    ``f(A) = Σ_{q∈Q} max_{a∈A} K_qa + η Σ_{a∈A} max_{q∈Q} K_qa``
 
     Not the mutual information of facility location but its two-sided variant: it keeps rewarding
-    every pick for being near the query, so that it finds the hardest elements where FL1MI is flat.
-    ``kernel`` (N, N) with ``query`` as indices; from features z (N, D) and query features (Q, D).
+    every pick for being near the query, so that it finds the hardest elements when FL1MI is flat.
+    It needs the cross kernel (N, Q) alone.
 
+    Parameters
+    ----------
+    kernel
+        Symmetric similarities (N, N); ``from_features`` takes features (N, D).
+    query
+        Indices of the query; from features its features (Q, D).
+    eta
+        η, the weight of the second sum.
+
+    Examples
+    --------
     >>> f = FLQMI([[1.0, 0.5, 0.0], [0.5, 1.0, 0.5], [0.0, 0.5, 1.0]], query=[0])
     >>> float(f([1])), float(f([1, 2]))
     (1.0, 1.0)

@@ -60,12 +60,24 @@ class Cut(SimilarityFunction):
 
 
 class GraphCut(Cut):
-    """f(A) = Σ_{i∈R} Σ_{a∈A} K_ia - λ Σ_{a,b∈A} K_ab: relevance less redundancy.
+    """Measure relevance less redundancy.
 
-    ``kernel`` (N, N) is symmetric; ``represented`` holds the indices of R, by default all.
-    Monotone for λ ≤ 1/2 and R = everything. Over cosine features no N×N matrix is made, since
-    Σ_i K_ia = z_a · Σ_i z_i.
+    ``f(A) = Σ_{i∈R} Σ_{a∈A} K_ia - λ Σ_{a,b∈A} K_ab``
 
+    Monotone for λ ≤ 1/2 and R = everything. Over cosine features no N×N matrix is made, since ``Σ_i
+    K_ia = z_a · Σ_i z_i``.
+
+    Parameters
+    ----------
+    kernel
+        Symmetric similarities (N, N).
+    lam
+        λ, the weight of redundancy.
+    represented
+        Indices of the represented rows R, by default all.
+
+    Examples
+    --------
     >>> f = GraphCut([[1.0, 0.5, 0.0], [0.5, 1.0, 0.5], [0.0, 0.5, 1.0]], lam=0.5)
     >>> float(f([1])), float(f([0, 2]))
     (1.5, 2.0)
@@ -82,10 +94,23 @@ class GraphCut(Cut):
 
 
 class GCMI(Cut):
-    """I(A; Q) = 2λη Σ_{a∈A} Σ_{q∈Q} K_aq: modular, the sum of similarities to the query.
+    """Sum the similarities to the query: a modular function.
 
-    ``kernel`` (N, N) with ``query`` as indices; from features z (N, D) and query features (Q, D).
+    ``I(A; Q) = 2λη Σ_{a∈A} Σ_{q∈Q} K_aq``
 
+    Parameters
+    ----------
+    kernel
+        Symmetric similarities (N, N); ``from_features`` takes features (N, D).
+    query
+        Indices of the query; from features its features (Q, D).
+    lam
+        λ of the graph cut.
+    eta
+        η, a factor of the similarities to the query.
+
+    Examples
+    --------
     >>> f = GCMI([[1.0, 0.5, 0.0], [0.5, 1.0, 0.5], [0.0, 0.5, 1.0]], query=[0], lam=0.5)
     >>> float(f([1])), float(f([1, 2]))
     (0.5, 0.5)
@@ -104,11 +129,25 @@ class GCMI(Cut):
 
 
 class GCCG(Cut):
-    """H(A | P) = f(A) - 2λν Σ_{a∈A} Σ_{p∈P} K_ap, with f the graph cut over R and λ.
+    """Measure the graph cut of a set less its similarities to a private set.
 
-    ``kernel`` (N, N) with ``private`` as indices; from features z (N, D) and private features
-    (P, D), where R is by default all rows of z.
+    ``H(A | P) = f(A) - 2λν Σ_{a∈A} Σ_{p∈P} K_ap``
 
+    Parameters
+    ----------
+    kernel
+        Symmetric similarities (N, N); ``from_features`` takes features (N, D).
+    private
+        Indices of the private set; from features its features (P, D).
+    lam
+        λ of the graph cut f.
+    nu
+        ν, a factor of the similarities to the private set.
+    represented
+        Indices of the represented rows R, by default all.
+
+    Examples
+    --------
     >>> f = GCCG([[1.0, 0.5, 0.0], [0.5, 1.0, 0.5], [0.0, 0.5, 1.0]], private=[0], lam=0.5)
     >>> float(f([1])), float(f([2]))
     (1.0, 1.0)

@@ -432,32 +432,51 @@ def maximize(
 
     Parameters
     ----------
+    f
+        The set function to maximise.
     k
-        How many. For a monotone submodular f the value is at least 1 - 1/e of the best k.
+        How many elements to pick. For a monotone submodular f the value is at least 1 - 1/e of
+        the best k.
     candidates
-        What may be picked; by default all but query and private set.
+        What may be picked; by default everything but the query and the private set.
     initial
         Elements that are already picked: k more are picked, and the gains are given them.
-    costs, budget
-        One positive cost per element; instead of k elements, or in addition to at most k, picks
-        whose costs stay within the budget. The better of two walks, by gain over cost and by
-        gain: at least (1 - 1/e)/2 of the best for a monotone submodular f. It stops where nothing
-        that fits gains anything.
+    costs
+        One positive cost per element, for a ``budget``.
+    budget
+        Total cost that the picks must stay within, instead of k elements or in addition to at
+        most k. The better of two walks is returned, by gain over cost and by gain: at least (1
+        - 1/e)/2 of the best for a monotone submodular f. It stops if nothing that fits gains
+        anything.
     partitions
-        Two rounds over this many random parts (GreeDi), for more elements than a kernel fits:
-        k picks in every part, then k of those. At least (1 - 1/e)/2 of the best in expectation
-        for a monotone submodular f, where every part evaluates f exactly. Facility location over
-        features does not: a part stands for itself, and round two for a sample of all rows where
-        all do not fit in 1 GiB; the gains that are returned are exact. ``certify`` says how far
-        the picks can be from the optimum.
+        Number of random parts for two rounds (GreeDi), if there are more elements than a kernel
+        fits: k picks in every part, then k of those. At least (1 - 1/e)/2 of the best in
+        expectation for a monotone submodular f, if every part evaluates f exactly. Facility
+        location over features does not: a part stands for itself, and round two for a sample of
+        all rows if all do not fit in 1 GiB; the gains that are returned are exact. ``certify``
+        says how far the picks can be from the optimum.
     engine
-        "ray" picks from the parts as tasks of Ray, which must be installed (``shasam[ray]``):
-        of the cluster that ``ray.init`` has joined, or of this machine. The picks are the same.
-    optimizer, generator, epsilon
-        ``generator`` and ``epsilon`` belong to "stochastic", ``generator`` to the random parts.
+        "local", or "ray" to pick from the parts as tasks of Ray, which must be installed
+        (``shasam[ray]``): on the cluster that ``ray.init`` has joined, or on this machine. The
+        picks are the same.
+    optimizer
+        "auto" takes the fastest greedy that is exact for f; "naive", "lazy" and "stochastic"
+        name one.
+    generator
+        Source of random numbers, for "stochastic" and for random parts.
+    epsilon
+        Of "stochastic": the expected value is at least 1 - 1/e - epsilon of the best.
     progress
-        Called with (done, whole) after each part, or after each pick of a walk in Python.
+        Function that is called with (done, whole) after each part, or after each pick of a walk
+        in Python.
 
+    Returns
+    -------
+    Selection
+        The picks and their marginal gains, in the order of picking.
+
+    Examples
+    --------
     >>> from shasam.submodular import FacilityLocation
     >>> f = FacilityLocation.from_features([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0]])
     >>> maximize(f, 2).indices.tolist()

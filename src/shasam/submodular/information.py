@@ -26,10 +26,28 @@ Form = Literal["auto", "definition"]
 def mutual_information(
     f: SetFunction, query: Any, *, eta: float = 1.0, form: Form = "auto"
 ) -> SetFunction:
-    """I(A; Q) = f(A) + f(Q) - f(A∪Q), with similarities to the query times η.
+    """Make the mutual information of a set function and a query.
 
-    ``query`` holds indices of the ground set of f; they are not picked.
+    ``I(A; Q) = f(A) + f(Q) - f(A∪Q)``
 
+    Parameters
+    ----------
+    f
+        The set function.
+    query
+        Indices Q in the ground set of f; they are not picked.
+    eta
+        η, a factor of the similarities to the query.
+    form
+        "auto" takes a closed form if there is one; "definition" evaluates the three terms.
+
+    Returns
+    -------
+    SetFunction
+        I(A; Q) as a function of A.
+
+    Examples
+    --------
     >>> f = FacilityLocation([[1.0, 0.5, 0.0], [0.5, 1.0, 0.5], [0.0, 0.5, 1.0]])
     >>> type(mutual_information(f, [0])).__name__, float(mutual_information(f, [0])([1]))
     ('FL1MI', 1.0)
@@ -49,10 +67,28 @@ def mutual_information(
 def conditional_gain(
     f: SetFunction, private: Any, *, nu: float = 1.0, form: Form = "auto"
 ) -> SetFunction:
-    """H(A | P) = f(A∪P) - f(P), with similarities to the private set times ν.
+    """Make the conditional gain of a set function given a private set.
 
-    ``private`` holds indices of the ground set of f; they are not picked.
+    ``H(A | P) = f(A∪P) - f(P)``
 
+    Parameters
+    ----------
+    f
+        The set function.
+    private
+        Indices P in the ground set of f; they are not picked.
+    nu
+        ν, a factor of the similarities to the private set.
+    form
+        "auto" takes a closed form if there is one; "definition" evaluates the two terms.
+
+    Returns
+    -------
+    SetFunction
+        H(A | P) as a function of A.
+
+    Examples
+    --------
     >>> f = FacilityLocation([[1.0, 0.5, 0.0], [0.5, 1.0, 0.5], [0.0, 0.5, 1.0]])
     >>> float(conditional_gain(f, [0])([1])), float(f([0, 1]) - f([0]))
     (1.0, 1.0)
@@ -76,10 +112,32 @@ def conditional_mutual_information(
     nu: float = 1.0,
     form: Form = "auto",
 ) -> SetFunction:
-    """I(A; Q | P) = f(A∪P) + f(Q∪P) - f(A∪Q∪P) - f(P).
+    """Make the conditional mutual information of a set function.
 
-    ``query`` and ``private`` hold indices of the ground set of f; they are not picked.
+    ``I(A; Q | P) = f(A∪P) + f(Q∪P) - f(A∪Q∪P) - f(P)``
 
+    Parameters
+    ----------
+    f
+        The set function.
+    query
+        Indices Q in the ground set of f; they are not picked.
+    private
+        Indices P in the ground set of f; they are not picked.
+    eta
+        η, a factor of the similarities to the query.
+    nu
+        ν, a factor of the similarities to the private set.
+    form
+        "auto" takes a closed form if there is one; "definition" evaluates the four terms.
+
+    Returns
+    -------
+    SetFunction
+        I(A; Q | P) as a function of A.
+
+    Examples
+    --------
     >>> f = FacilityLocation([[1.0, 0.5, 0.0], [0.5, 1.0, 0.5], [0.0, 0.5, 1.0]])
     >>> float(conditional_mutual_information(f, [0], [2])([1]))
     0.5

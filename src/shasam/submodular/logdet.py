@@ -204,13 +204,23 @@ class LogDetState:
 
 
 class LogDet(SimilarityFunction):
-    """f(A) = log det(K_A + λI). Diverse sets have a large volume.
+    """Measure the diversity of a set by the volume that its rows span.
 
-    The ridge λ belongs to the definition: with unit diagonal and λ = 0 every gain is ≤ 0, with
-    λ ≥ 1 the function is monotone. ``kernel`` (N, N) is symmetric and positive semi-definite.
-    From cosine features z (N, D) no N×N matrix is made: with P = I - Z_A'(K_A + λI)⁻¹Z_A,
-    d_v = λ + z_v'P z_v and the gain of v is log d_v.
+    ``f(A) = log det(K_A + λI)``
 
+    The ridge λ belongs to the definition: with unit diagonal and λ = 0 every gain is ≤ 0, with λ ≥
+    1 the function is monotone. From cosine features z (N, D) no N×N matrix is made: with ``P = I -
+    Z_A'(K_A + λI)⁻¹Z_A`` and ``d_v = λ + z_v'P z_v``, the gain of v is log d_v.
+
+    Parameters
+    ----------
+    kernel
+        Symmetric, positive semi-definite similarities (N, N).
+    ridge
+        λ, added to the diagonal.
+
+    Examples
+    --------
     >>> f = LogDet([[1.0, 0.5], [0.5, 1.0]], ridge=1.0)
     >>> round(float(f([0])), 4), round(float(f([0, 1])), 4)
     (0.6931, 1.3218)
@@ -468,11 +478,26 @@ class _LogDetMeasure(SimilarityFunction):
 
 
 class LogDetMI(_LogDetMeasure):
-    """I(A; Q) = log det(K_A) - log det(K_A - η² K_AQ K_Q⁻¹ K_QA), each block with its ridge.
+    """Measure the volume that a set shares with the query.
 
-    Not submodular in A: lazy greedy would be wrong, ``maximize`` refuses it. ``kernel`` (N, N)
-    with ``query`` as indices; from features z (N, D) and query features (Q, D).
+    ``I(A; Q) = log det(K_A) - log det(K_A - η² K_AQ K_Q⁻¹ K_QA), each block with its ridge``
 
+    Not submodular in A: lazy greedy would be wrong, and ``maximize`` refuses it.
+
+    Parameters
+    ----------
+    kernel
+        Symmetric, positive semi-definite similarities (N, N); ``from_features`` takes features
+        (N, D).
+    query
+        Indices of the query; from features its features (Q, D).
+    ridge
+        λ, added to the diagonal of each block.
+    eta
+        η, a factor of the similarities to the query.
+
+    Examples
+    --------
     >>> f = LogDetMI([[1.0, 0.5, 0.0], [0.5, 1.0, 0.5], [0.0, 0.5, 1.0]], query=[0])
     >>> round(float(f([1])), 4), round(float(f([2])), 4)
     (0.0645, 0.0)
@@ -485,11 +510,24 @@ class LogDetMI(_LogDetMeasure):
 
 
 class LogDetCG(_LogDetMeasure):
-    """H(A | P) = log det(K_A - ν² K_AP K_P⁻¹ K_PA), each block with its ridge.
+    """Measure the volume that a set adds to a private set.
 
-    ``kernel`` (N, N) with ``private`` as indices; from features z (N, D) and private features
-    (P, D).
+    ``H(A | P) = log det(K_A - ν² K_AP K_P⁻¹ K_PA), each block with its ridge``
 
+    Parameters
+    ----------
+    kernel
+        Symmetric, positive semi-definite similarities (N, N); ``from_features`` takes features
+        (N, D).
+    private
+        Indices of the private set; from features its features (P, D).
+    ridge
+        λ, added to the diagonal of each block.
+    nu
+        ν, a factor of the similarities to the private set.
+
+    Examples
+    --------
     >>> f = LogDetCG([[1.0, 0.5, 0.0], [0.5, 1.0, 0.5], [0.0, 0.5, 1.0]], private=[0])
     >>> round(float(f([1])), 4), round(float(f([2])), 4)
     (0.6286, 0.6931)
@@ -502,11 +540,30 @@ class LogDetCG(_LogDetMeasure):
 
 
 class LogDetCMI(_LogDetMeasure):
-    """I(A; Q | P) = log det(K_A | P) - log det(K_A | Q ∪ P); equal to the ratio in Table 1.
+    """Measure the volume that a set shares with the query beyond a private set.
 
-    ``kernel`` (N, N) with ``query`` and ``private`` as indices; from features z (N, D), query
-    features (Q, D) and private features (P, D).
+    ``I(A; Q | P) = log det(K_A | P) - log det(K_A | Q ∪ P)``
 
+    Equal to the ratio in the paper's Table 1.
+
+    Parameters
+    ----------
+    kernel
+        Symmetric, positive semi-definite similarities (N, N); ``from_features`` takes features
+        (N, D).
+    query
+        Indices of the query; from features its features (Q, D).
+    private
+        Indices of the private set; from features its features (P, D).
+    ridge
+        λ, added to the diagonal of each block.
+    eta
+        η, a factor of the similarities to the query.
+    nu
+        ν, a factor of the similarities to the private set.
+
+    Examples
+    --------
     >>> f = LogDetCMI([[1.0, 0.5, 0.0], [0.5, 1.0, 0.5], [0.0, 0.5, 1.0]], query=[0], private=[2])
     >>> round(float(f([1])), 4)
     0.069

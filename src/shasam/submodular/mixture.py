@@ -13,13 +13,23 @@ from shasam.submodular.set_function import SetFunction
 
 
 class Mixture(SetFunction):
-    """f(A) = Σ_j w_j f_j(A): several aims at once, such as coverage and diversity.
+    """Add set functions with weights: several aims at once, such as coverage and diversity.
 
-    ``functions`` share one ground set; weights are 1 by default and must not be negative, so that
-    a mixture of submodular functions is submodular and one of monotone functions monotone. Values
-    of different functions have different scales: ``f([v])`` of some elements tells them. What any
-    of them keeps out, its query or private set, is not picked.
+    ``f(A) = Σ_j w_j f_j(A)``
 
+    Values of different functions have different scales: ``f([v])`` of some elements shows them. The
+    query or private set of any of them is not picked.
+
+    Parameters
+    ----------
+    functions
+        Set functions over one ground set.
+    weights
+        Weights w_j ≥ 0, by default 1. A mixture of submodular functions is submodular, one of
+        monotone functions monotone.
+
+    Examples
+    --------
     >>> from shasam.submodular import FacilityLocation, LogDet, maximize
     >>> kernel = [[1.0, 0.5, 0.0], [0.5, 1.0, 0.5], [0.0, 0.5, 1.0]]
     >>> f = Mixture([FacilityLocation(kernel), LogDet(kernel)], weights=[1.0, 2.0])

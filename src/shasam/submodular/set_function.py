@@ -19,11 +19,13 @@ F = TypeVar("F", bound="SimilarityFunction")
 
 
 class SetFunction:
-    """The base class: what ``maximize``, the measures and ``check_set_function`` rely on.
+    """Define what ``maximize``, the measures and ``check_set_function`` rely on.
 
     A subclass declares ``n``, ``device``, ``dtype``, ``monotone`` and ``submodular`` and writes
     ``__call__``, ``start``, ``gains`` and ``add``. A modular function, f(A) = Σ_{a∈A} w_a:
 
+    Examples
+    --------
     >>> class Weights(SetFunction):
     ...     monotone = submodular = True
     ...     def __init__(self, w_N):

@@ -74,7 +74,7 @@ _DEEPER = 16
 
 
 class Sieve:
-    """Facility location over a stream: at most k picks, each row is looked at once and forgotten.
+    """Select from a stream: at most k picks, each row is looked at once and forgotten.
 
     Several sieves run at the same time. The sieve with threshold τ keeps a row if that adds at
     least τ to its value, until it has k; the best sieve is the answer. The thresholds are the
@@ -88,6 +88,21 @@ class Sieve:
     beforehand: a random sample of similar data, for instance. Memory is R × O(log(k)/ε) + k/ε,
     whatever the length of the stream.
 
+    Parameters
+    ----------
+    k
+        At most so many picks.
+    represented
+        Features (R, D) that the picks should represent.
+    epsilon
+        ε of the guarantee; smaller values keep more sieves.
+    similarity
+        "shifted_cosine" or "rbf".
+    gamma
+        γ of "rbf", by default 1/D.
+
+    Examples
+    --------
     >>> sieve = Sieve(2, represented=[[1.0, 0.0], [0.0, 1.0]])
     >>> for block in ([[1.0, 0.1], [0.9, 0.1]], [[-1.0, 0.0], [0.1, 1.0]]):
     ...     sieve.see(block)
@@ -202,8 +217,26 @@ class Sieve:
 def select_from_stream(
     blocks: Iterable[Any], k: int, represented: Any, **settings: Any
 ) -> tuple[Selection, Tensor]:
-    """The picks of one pass over blocks of rows, and their features (at most k, D).
+    """Select rows in one pass over blocks of rows.
 
+    Parameters
+    ----------
+    blocks
+        Features (n, D) of the rows, block by block; each is looked at once.
+    k
+        At most so many picks.
+    represented
+        Features (R, D) that the picks should represent, known beforehand.
+    settings
+        Settings of ``Sieve``: ``epsilon``, ``similarity``, ``gamma``.
+
+    Returns
+    -------
+    tuple[Selection, Tensor]
+        The picks, numbered as they came, and their features (at most k, D).
+
+    Examples
+    --------
     >>> stream = ([[float(i), 1.0]] for i in range(-5, 6))
     >>> chosen, z = select_from_stream(stream, 2, represented=[[-1.0, 0.1], [1.0, 0.1]])
     >>> len(chosen) <= 2, tuple(z.shape) == (len(chosen), 2)

@@ -257,18 +257,35 @@ _ROWS, _COLUMNS = 512, 2048  # of a tile: it stays in the cache until its larges
 
 
 class Neighbours(Gram):
-    """A kernel that keeps only near pairs: S_ij = K_ij where j is among the k nearest of i.
+    """Keep the similarities of near pairs only: a sparse kernel.
 
-    A pair is kept if either is near the other, so S is symmetric; S_ii is kept too, and all other
-    entries are 0. The search is exact: it computes all n² similarities in tiles and keeps
-    n × k of them, so memory grows with n × k and time with n². With ``among``, every row keeps its
-    k nearest of those elements only, and only they can be picked: n × len(among) similarities.
+    ``S_ij = K_ij if j is among the k nearest of i, or i among those of j; else 0``
 
-    ``search="faiss"`` finds them by a graph of faiss (extra ``faiss``) without comparing all pairs.
-    It can miss some of them; the similarities of those that it finds are exact.
-
+    S is symmetric and S_ii is kept. The search is exact by default: it computes all n² similarities
+    in tiles and keeps n × k of them, so memory grows with n × k and time with n².
     ``SparseFacilityLocation`` and ``GraphCut`` take it for a kernel.
 
+    Parameters
+    ----------
+    z
+        Features (n, D).
+    k
+        Neighbours that each row keeps.
+    similarity
+        "cosine", "shifted_cosine" or "rbf".
+    gamma
+        γ of "rbf", by default 1/D.
+    among
+        Elements that may be neighbours, and picked: n × len(among) similarities. By default
+        all.
+    search
+        "exact", or "faiss" for a graph of faiss (extra ``faiss``) that does not compare all
+        pairs. It can miss neighbours; the similarities of those that it finds are exact.
+    progress
+        Function that is called with (done, whole).
+
+    Examples
+    --------
     >>> near = Neighbours([[1.0, 0.0], [1.0, 0.1], [0.0, 1.0], [0.1, 1.0]], k=1)
     >>> near.edges, [round(s, 3) for s in near.column(0).tolist()]
     (8, [1.0, 0.998, 0.0, 0.0])
@@ -459,13 +476,22 @@ def _check_memory(n: int, k: int) -> None:
 
 
 class SparseFacilityLocation(SetFunction):
-    """f(A) = Σ_i max(0, max_{a∈A} S_ia): facility location where only near pairs count.
+    """Measure how well a set stands for all rows, near pairs alone counting.
+
+    ``f(A) = Σ_i max(0, max_{a∈A} S_ia)``
 
     S is a ``Neighbours`` kernel: a row is represented by the picks among its k nearest elements
     and by nothing else, so f(A) is at most the value of facility location over all pairs, and both
     are equal with all neighbours. Memory is n × k. It suits many picks, each of which stands for
     about k rows; with few picks and few neighbours most rows count 0 and the picks are poor.
 
+    Parameters
+    ----------
+    neighbours
+        The kernel S of near pairs.
+
+    Examples
+    --------
     >>> z = [[1.0, 0.0], [1.0, 0.1], [0.0, 1.0], [0.1, 1.0]]
     >>> f = SparseFacilityLocation(Neighbours(z, k=1))
     >>> round(float(f([0])), 3), round(float(f([0, 2])), 3)

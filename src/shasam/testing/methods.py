@@ -527,7 +527,15 @@ def _picked(
 
 @dataclass(frozen=True)
 class Expected:
-    """What a yielded loss must be: its value, and gradients by parameter name."""
+    """Hold what a yielded loss must be: its value, and gradients by parameter name.
+
+    Parameters
+    ----------
+    value
+        The value.
+    gradients
+        Parameter name to gradient.
+    """
 
     value: float
     gradients: Mapping[str, Tensor]
@@ -709,7 +717,15 @@ _BROKEN = (
 
 @dataclass(frozen=True)
 class MethodReport:
-    """Which promises were checked, and which were not and why."""
+    """List the promises that were checked, and those that were not and why.
+
+    Parameters
+    ----------
+    checked
+        Names of the promises.
+    skipped
+        Name of a promise to the reason.
+    """
 
     checked: tuple[str, ...]
     skipped: Mapping[str, str]
@@ -729,14 +745,39 @@ def check_method(
     overfit: bool = True,
     overfit_steps: int = 40,
 ) -> MethodReport:
-    """Check a method class; raise ``ContractError`` where it breaks a promise.
+    """Check a method class; raise ``ContractError`` if it breaks a promise.
 
-    Parameters: ``config`` (default: the method's own defaults), ``encoder`` makes an encoder for
-    images of 32 px (default: a small ResNet-18, or ViT for methods that refuse it) or, with
-    ``inputs="vectors"``, for vectors of 24 numbers (default: a small MLP), ``oracle``
-    and ``oracle_logits`` naive versions of its losses and of its scores, ``oracle_mined`` of what
-    it mines, ``overfit`` whether to train until all images (about 64, or 320 where a method mines)
-    are known by heart, ``overfit_steps`` on each but the last stage.
+    Parameters
+    ----------
+    method
+        The class.
+    config
+        Options, by default the method's own defaults.
+    encoder
+        Makes an encoder for images of 32 px (default: a small ResNet-18, or ViT for methods
+        that refuse it) or, with inputs="vectors", for vectors of 24 numbers (default: a small
+        MLP).
+    classes
+        Number of classes.
+    groups
+        Number of groups.
+    oracle
+        Naive version of the losses.
+    oracle_logits
+        Naive version of the class scores.
+    oracle_mined
+        Naive version of what is mined.
+    inputs
+        "images" or "vectors".
+    overfit
+        Train until all images (about 64, or 320 if a method mines) are known by heart.
+    overfit_steps
+        Steps on each but the last stage.
+
+    Returns
+    -------
+    MethodReport
+        The promises that were checked, and those that were not and why.
     """
     chosen = config if config is not None else method.Config()
     try:

@@ -13,12 +13,26 @@ from shasam.mining.miners import Miner
 
 
 def check_miner(miner: Miner, *, k: int = 6, seed: int = 0) -> None:
-    """Raise ContractError where a miner breaks a law, naming the law.
+    """Check a miner; raise ``ContractError`` with the law that it breaks.
 
-    Exactly k distinct rows of every pool, or all of a pool that has fewer; labels as T_i∩S_j,
-    T_i∩¬S_j, ¬T_i∩S_j demand, for many
-    classes and groups; the same answer for the same seed; the same images whatever the order of
-    the rows (random miners excepted); duplicated, zero and single-pool rows.
+    The laws: exactly k distinct rows of every pool, or all of a pool that has fewer; labels as
+    T_i∩S_j, T_i∩¬S_j and ¬T_i∩S_j demand, for many classes and groups; the same answer for the same
+    seed; the same images whatever the order of the rows (random miners excepted); duplicated, zero
+    and single-pool rows.
+
+    Parameters
+    ----------
+    miner
+        The miner.
+    k
+        Rows of each set.
+    seed
+        Seed of the test data.
+
+    Examples
+    --------
+    >>> from shasam.mining import ShasamMiner
+    >>> check_miner(ShasamMiner(), k=3)
     """
     generator = torch.Generator().manual_seed(seed)
     z_ND = torch.nn.functional.normalize(torch.randn(240, 16, generator=generator), dim=1)

@@ -27,14 +27,28 @@ _WALKS = 4
 
 
 def check_set_function(f: SetFunction, *, seed: int = 0) -> tuple[str, ...]:
-    """Check one instance over its own ground set; return the names of the laws that were checked.
+    """Check one set function over its own ground set; raise if it breaks a law.
 
     The laws: ``declarations``, ``empty set``, ``order``, ``strangers``, ``gains`` along random
     walks from ``start(given)``, ``add``, ``isolation`` of states, ``diminishing returns`` and
-    ``monotonicity`` where declared, ``gradient`` where there is one, ``greedy walk``.
-    Monotonicity, diminishing returns and the greedy walk are asked for only where
-    ``check_maximizable`` lets the function be maximised.
+    ``monotonicity`` if declared, ``gradient`` if there is one, ``greedy walk``. Monotonicity,
+    diminishing returns and the greedy walk are asked for only if ``check_maximizable`` lets the
+    function be maximised.
 
+    Parameters
+    ----------
+    f
+        The set function.
+    seed
+        Seed of the random walks.
+
+    Returns
+    -------
+    tuple[str, ...]
+        Names of the laws that were checked.
+
+    Examples
+    --------
     >>> from shasam.submodular import FacilityLocation
     >>> "gains" in check_set_function(FacilityLocation([[1.0, 0.5], [0.5, 1.0]]))
     True

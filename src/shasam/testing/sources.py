@@ -19,11 +19,23 @@ _HASH = re.compile(r"[0-9a-f]{64}")
 
 
 def check_source(spec: DataSpec, *, sample: int = 24) -> None:
-    """Raise ContractError with a sentence if the source of ``spec`` breaks the contract.
+    """Check the data source of a specification; raise ``ContractError`` with a sentence.
 
     The table is the same each time and sorted by unique ids; a picture and its hash do not depend
     on the batch it is read in; labels can be made; a split does not depend on the order of rows,
     and no content is in two splits.
+
+    Parameters
+    ----------
+    spec
+        The source, its labels and its splits.
+    sample
+        Images that are read.
+
+    Examples
+    --------
+    >>> from shasam.spec import DataSpec
+    >>> check_source(DataSpec(name="faces", n=120, holdout_per_cell=6), sample=4)
     """
     source, again = make_source(spec), make_source(spec)
     _check_table(source, again)
