@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -246,3 +247,38 @@ def test_files_and_functions_stay_short(path):
     assert (lines > FILE_LINES) == (name in LONG_FILES), "see LONG_FILES"
     functions = (n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef))
     assert [f.name for f in functions if statements(f) > FUNCTION_LINES] == []
+
+
+def legend() -> dict[str, set[str]]:
+    """Package -> letters of the shape suffixes that types.py declares for it."""
+    text = ast.get_docstring(ast.parse((SRC / "types.py").read_text(encoding="utf-8"))) or ""
+    entries = re.findall(r"^(\w+): (.+(?:\n    .+)*)", text, flags=re.M)
+    return {name: set(re.findall(r"(?:^|,\s+)([A-Z])(?= )", body)) for name, body in entries}
+
+
+def suffixes(path: Path) -> set[str]:
+    """The letters of all names such as ``kernel_NR`` in a file."""
+    letters: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        name = getattr(node, "id", None) or getattr(node, "arg", None) or getattr(node, "attr", "")
+        found = re.fullmatch(r"[a-z][a-z0-9_]*_([A-Z][A-Z0-9]{0,4})", name or "")
+        letters |= set(found.group(1)) if found else set()
+    return {letter for letter in letters if letter.isalpha()}
+
+
+@pytest.mark.parametrize("path", files(), ids=lambda p: str(p.relative_to(SRC)))
+def test_every_letter_of_a_shape_is_in_the_legend(path):
+    declared = legend()
+    package = path.relative_to(SRC).parts[0].removesuffix(".py")
+    assert suffixes(path) <= declared["everywhere"] | declared.get(package, set())
+
+
+def test_the_legend_declares_no_letter_that_is_not_used():
+    used: dict[str, set[str]] = {}
+    for path in files():
+        package = path.relative_to(SRC).parts[0].removesuffix(".py")
+        used.setdefault(package, set()).update(suffixes(path))
+    used["everywhere"] = set().union(*used.values())
+    assert {name: letters - used[name] for name, letters in legend().items()} == {
+        name: set() for name in legend()
+    }

@@ -26,6 +26,7 @@ from shasam.commands.doctor import doctor
 from shasam.commands.embed import embed
 from shasam.commands.evaluate import evaluate
 from shasam.commands.export import export
+from shasam.commands.flags import HELP_ALL, BriefHelp, show_all
 from shasam.commands.methods import methods
 from shasam.commands.mine import mine
 from shasam.commands.predict import predict
@@ -35,6 +36,7 @@ from shasam.commands.report import report
 from shasam.commands.reproduce import reproduce
 from shasam.commands.select import select
 from shasam.commands.sweep import sweep
+from shasam.commands.train import COMMON as TRAIN_FLAGS
 from shasam.commands.train import train
 from shasam.errors import ShasamError, ShasamWarning
 
@@ -53,6 +55,10 @@ COMMANDS: dict[str, tuple[Any, ...]] = {
     "Select and mine": (select, mine),
     "Check the installation": (doctor,),
 }
+
+
+# command -> the flags of its --help; --help-all has the rest
+BRIEF = {"train": TRAIN_FLAGS}
 
 
 def _wrong_flags(error: CycloptsError) -> list[str]:
@@ -85,6 +91,12 @@ for _number, (_heading, _commands) in enumerate(COMMANDS.items()):
         if isinstance(_command, App):
             _command.sort_key, _command.group = _place, (_group,)
             app.command(_command)
+        elif _command.__name__ in BRIEF:
+            _brief = BriefHelp(BRIEF[_command.__name__])
+            _flags = ("--help", "-h", HELP_ALL)
+            app.command(
+                _command, sort_key=_place, group=_group, help_formatter=_brief, help_flags=_flags
+            )
         else:
             app.command(_command, sort_key=_place, group=_group)
 
@@ -101,6 +113,7 @@ def main(words: Sequence[str] | None = None) -> None:
             shown(message, category, *where, **more)
 
     warnings.showwarning = show
+    show_all.set(HELP_ALL in (sys.argv[1:] if words is None else words))
     for stream in (sys.stdout, sys.stderr):  # an ASCII locale has no ±, and must not end a command
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")

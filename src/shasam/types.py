@@ -1,7 +1,19 @@
 """Data classes that several packages share. Frozen; importing this file does not import torch.
 
-Shape legend, used as name suffixes everywhere: B batch rows, V views, N ground set, D embedding,
-C target classes, G sensitive groups, K budget, H image height, W image width.
+Names of arrays end in the letters of their axes: ``z_ND`` has N rows of D numbers. A digit is an
+axis of that length. A letter means one thing within a package (tests/test_structure.py reads this).
+
+everywhere: B rows of a batch, N all rows, D numbers of an embedding, C target classes, G sensitive
+    groups, K picks or chosen columns, V rows of the ground set (views in ``_VB``), H height,
+    W width
+submodular: A picked elements, C candidates, E edges, M rows of another set, P private set, Q query,
+    R represented rows, S sums or sieves side by side, T rows of a tile
+mining: A anchors, C candidates, P positives
+losses: M rows of a batch with its sets, R represented rows, X rows of one set
+methods: M remembered rows, R rows with a score, Z latent numbers
+metrics: A answers of a first model, B answers of a second one or bins, D resampled draws,
+    K outcomes, P predictions, R rates, S strata, T thresholds, V different values of a score
+report: P predictions, T thresholds
 """
 
 from __future__ import annotations

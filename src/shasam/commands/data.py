@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import App, Parameter
 
-from shasam.commands.flags import NO_DATA, DataFlags
+from shasam.commands.flags import NO_SOURCE, SourceFlags
 from shasam.spec.fields import DataSpec
 
 if TYPE_CHECKING:
@@ -19,12 +19,16 @@ if TYPE_CHECKING:
     from shasam.output import Screen
 
 
-app = App(name="data", help="Check, describe and pack a data set before training on it.")
+app = App(
+    name="data",
+    help="Check, describe and pack a data set before training on it.",
+    group_commands="Commands",
+)
 
 
 @app.command
 def check(
-    data: DataFlags = NO_DATA, *, show: Annotated[int, Parameter(help="Names per list.")] = 10
+    data: SourceFlags = NO_SOURCE, *, show: Annotated[int, Parameter(help="Names per list.")] = 10
 ) -> None:
     """Read every image or vector once and list what is wrong: names, files, duplicates, store."""
     from shasam.data import make_protocol, make_source
@@ -77,7 +81,7 @@ def check(
 
 @app.command
 def describe(
-    data: DataFlags = NO_DATA,
+    data: SourceFlags = NO_SOURCE,
     *,
     sheet: Annotated[Path | None, Parameter(help="Write a contact sheet here (PNG).")] = None,
     save: Annotated[Path | None, Parameter(help="Write the manifest here (Parquet).")] = None,
@@ -118,7 +122,7 @@ def describe(
 
 
 @app.command
-def prepare(data: DataFlags = NO_DATA) -> None:
+def prepare(data: SourceFlags = NO_SOURCE) -> None:
     """Decode and pack the images at the chosen size; a stopped command continues where it was."""
     from shasam.data import make_source
 
@@ -140,7 +144,7 @@ def prepare(data: DataFlags = NO_DATA) -> None:
 
 @app.command
 def sheet(
-    data: DataFlags = NO_DATA,
+    data: SourceFlags = NO_SOURCE,
     *,
     out: Annotated[Path, Parameter(help="The picture to write (PNG).")] = Path("sheet.png"),
     of: Annotated[Literal["train", "val", "test"], Parameter(help="The split.")] = "train",

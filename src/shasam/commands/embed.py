@@ -7,13 +7,21 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from shasam.commands.flags import NO_DATA, NO_MODEL, DataFlags, ModelFlags, SetFlag, given, layer
+from shasam.commands.flags import (
+    NO_MODEL,
+    NO_SOURCE,
+    ModelFlags,
+    SetFlag,
+    SourceFlags,
+    given,
+    layer,
+)
 from shasam.errors import SpecError
 
 
 def embed(
     *,
-    data: DataFlags = NO_DATA,
+    data: SourceFlags = NO_SOURCE,
     model: ModelFlags = NO_MODEL,
     set_: SetFlag = None,
     out: Path = Path("embeddings.parquet"),

@@ -45,10 +45,11 @@ def evaluate(
 
         restart_with(REPRODUCIBLE)  # before anything imports torch
 
-    from shasam.commands.train import print_summary, write_page
+    from shasam.commands.train import print_summary
     from shasam.data import open_data
     from shasam.errors import DataError
     from shasam.output import Screen
+    from shasam.pipeline.execute import write_page
     from shasam.pipeline.load import load
     from shasam.pipeline.results import evaluate_run, times_opened
     from shasam.report import write_model_card

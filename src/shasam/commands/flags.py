@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextvars import ContextVar
+from copy import copy
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 from cyclopts import Group, Parameter
-from pydantic import BaseModel
+from cyclopts.help import DefaultFormatter, HelpPanel
+from pydantic import BaseModel, Field
+from rich.console import Console, ConsoleOptions
 
 from shasam.runs.execution import ExecutionOptions
-from shasam.spec.fields import DataSpec, ModelSpec, TrainSpec
+from shasam.spec.fields import DataSpec, ModelSpec, TrainSpec, ViewsSpec
 from shasam.spec.layers import merge, parse_set
 
 _DATA, _MODEL = Group("Data", sort_key=10), Group("Model", sort_key=20)
@@ -18,6 +23,15 @@ _TRAIN = Group("Training (defaults come from the profile)", sort_key=30)
 DataFlags = Annotated[DataSpec, Parameter(name="*", group=_DATA, show_default=False)]
 ModelFlags = Annotated[ModelSpec, Parameter(name="*", group=_MODEL, show_default=False)]
 TrainFlags = Annotated[TrainSpec, Parameter(name="*", group=_TRAIN, show_default=False)]
+
+
+class SourceSpec(DataSpec):
+    """Describe data for commands that draw no training views, and so have no flags for them."""
+
+    views: Annotated[ViewsSpec, Parameter(parse=False)] = Field(default_factory=ViewsSpec)
+
+
+SourceFlags = Annotated[SourceSpec, Parameter(name="*", group=_DATA, show_default=False)]
 HowFlags = Annotated[
     ExecutionOptions, Parameter(name="*", group=Group("How runs are carried out", sort_key=40))
 ]
@@ -30,6 +44,32 @@ SetFlag = Annotated[
     ),
 ]
 NO_DATA, NO_MODEL, NO_TRAIN = DataSpec.model_validate({}), ModelSpec(), TrainSpec()
+NO_SOURCE = SourceSpec.model_validate({})
+
+HELP_ALL = "--help-all"
+show_all: ContextVar[bool] = ContextVar("show_all", default=False)  # --help-all was given
+
+
+@dataclass(frozen=True)
+class BriefHelp:
+    """Show only the flags that most people use, and every flag for ``--help-all``."""
+
+    common: frozenset[str]
+
+    def __call__(self, console: Console, options: ConsoleOptions, panel: HelpPanel) -> None:
+        """Print a panel of flags; one that has none of the common flags is left out."""
+        if panel.format == "parameter" and not show_all.get():
+            kept = [entry for entry in panel.entries if self.common & set(_names(entry))]
+            if not kept:
+                return
+            panel = copy(panel)
+            panel.entries = kept
+        DefaultFormatter()(console, options, panel)
+
+
+def _names(entry: Any) -> tuple[str, ...]:
+    """Return the flags of an entry; releases of cyclopts call them differently."""
+    return tuple(getattr(entry, "positive_names", None) or getattr(entry, "names", ()))
 
 
 def given(part: BaseModel) -> dict[str, Any]:

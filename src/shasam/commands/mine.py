@@ -29,7 +29,7 @@ def mine(
     *,
     target: str = "target",
     sensitive: str = "sensitive",
-    k: Annotated[int, Parameter(name=["-k", "--budget"])] = 16,
+    k: Annotated[int | None, Parameter(name=["-k", "--budget"])] = None,
     triplets: int = 0,
     miner: str = "shasam",
     set_: Annotated[
@@ -57,15 +57,20 @@ def mine(
         vectors.
     labels
         CSV, Parquet or Arrow with one row per embedding, in the same order.
-    target, sensitive
-        Names of the label columns.
+    target
+        Column of the target class.
+    sensitive
+        Column of the sensitive group.
     k
-        Number of anchors, of positives and of negatives in a triplet.
+        Number of anchors, of positives and of negatives in a triplet (default: 16, or 10 with
+        --scene).
     triplets
         Number of triplets; 0 means one for each (target, group) pair.
     miner
         shasam (LogDet, FLCG, FL1MI over all rows), shasam-ld (LogDet, LogDetCG, LogDetMI), random,
         or the registered name of your own.
+    seed
+        Random seed of the pairs, the scenes and random picks.
     out
         CSV file of the picks to write, or with --scene a folder for the figures (SVG).
     scene
@@ -74,7 +79,7 @@ def mine(
         Also print the time per triplet.
     """
     if scene is not None:
-        draw_scenes(out or Path("scenes"), scene, k=10 if k == 16 else k, seed=seed)
+        draw_scenes(out or Path("scenes"), scene, k=10 if k is None else k, seed=seed)
         return
     if embeddings is None or labels is None:
         raise SpecError(
@@ -90,7 +95,7 @@ def mine(
         labels,
         target=target,
         sensitive=sensitive,
-        k=k,
+        k=16 if k is None else k,
         triplets=triplets,
         miner=miner,
         chosen=_miner_of(miner, set_ or []),

@@ -6,7 +6,11 @@ from pathlib import Path
 
 from cyclopts import App
 
-app = App(name="records", help="Keep small records of finished runs, and read them back.")
+app = App(
+    name="records",
+    help="Keep small records of finished runs, and read them back.",
+    group_commands="Commands",
+)
 
 
 @app.command
@@ -50,7 +54,7 @@ def unpack(experiment: Path, out: Path, /, *runs: str) -> None:
     experiment
         A folder with records.parquet and predictions.parquet.
     out
-        Where to write: out/<label>/<run>.
+        Where to write: a folder LABEL/RUN for each run.
     runs
         Names of runs; all if none is given.
     """

@@ -49,8 +49,8 @@ def select(
 ) -> None:
     """Select the rows of a file of embeddings that represent all of them.
 
-    The method is chosen by the number of rows and the free memory, and said with what it will
-    take before the work begins. The picks go to a Parquet file with their gains.
+    Chooses a method from row count and free memory, and prints its cost before starting. The picks
+    go to a Parquet file with their gains.
 
     Parameters
     ----------
@@ -77,8 +77,10 @@ def select(
         How many represented rows, for the methods sampled, stochastic and sieve.
     neighbours
         How many neighbours of each row are kept, for the method neighbours.
-    cost_column, budget
-        A column of positive costs, and what the picks may cost together.
+    cost_column
+        Column of positive costs, for --budget.
+    budget
+        What the picks may cost together.
     id_column
         A column whose values are written beside the row numbers.
     table
@@ -90,14 +92,13 @@ def select(
     threads
         Threads; by default as many as there are cores.
     seed
-        Of everything random: parts, samples, candidates.
+        Random seed (partitions, samples, candidates).
     bound
         Also compute how far the picks can be from the best ones.
     engine
         ray: the method partitioned, with the parts as tasks of a Ray cluster; the same picks.
     address
-        Of the Ray cluster: auto on one of its nodes, or host:port of its head. Without it, a Ray on
-        this machine for as long as the command runs.
+        Ray address: auto or HOST:PORT. Default: a temporary local Ray.
     out
         Parquet with rank, row, id, gain, value and cost.
     """

@@ -21,7 +21,6 @@ from shasam.commands.flags import (
     TrainFlags,
     layer,
 )
-from shasam.errors import ShasamError
 from shasam.metrics import catalogue
 from shasam.output import Screen
 from shasam.runs.directory import RunDirectory
@@ -96,6 +95,14 @@ def _cell(entry: dict[str, float | None] | None, interval: bool) -> str:
     return f"{100 * entry['value']:.1f} ({100 * entry['low']:.1f}-{100 * entry['high']:.1f})"
 
 
+# what --help shows; --help-all shows the rest
+COMMON = frozenset(
+    f"--{name}"
+    for name in (
+        "method", "data", "csv", "root", "features", "target", "sensitive", "encoder", "profile",
+        "steps", "lr", "seed", "out", "resume", "device", "set",
+    )
+)  # fmt: skip
 NOT_LEARNT = 3  # exit code: the run is whole, and its model is no better than chance
 
 
@@ -128,15 +135,17 @@ def train(
     """Train a method, evaluate it and write its page.
 
     Without arguments it trains shasam-random on drawn faces, which takes minutes on two cores.
+    --help-all shows all flags.
 
     Parameters
     ----------
     method
-        The method to train, shasam-random where none is named; `shasam methods` lists them.
+        The method to train (default: shasam-random); `shasam methods` lists them.
     seed
         Seed of the initial weights, the batches and the augmented views.
     profile
-        Named set of defaults: paper, cpu, quick or smoke. Without --config and --profile, cpu.
+        Named set of defaults: paper, cpu, quick, short, frozen or smoke. Without --config and
+        --profile, cpu.
     config
         YAML file with a specification; flags and --set override it.
     out
@@ -148,16 +157,16 @@ def train(
     device
         Device to compute on.
     strategy
-        auto (one process, or DDP where there are several devices) or ddp.
+        auto (one process, or DDP if there are several devices) or ddp.
     threads
-        Processor threads; without it as many as there are free cores, and the number with which a
-        resumed run was begun. Another number can change decisions.
+        CPU threads. Default: idle cores, or the original count when resuming. Changing it can flip
+        borderline predictions.
     rank_timeout
         Seconds that one process of a run waits for another before it gives up.
     on_collapse
         What to do when the embeddings collapse (become nearly equal): warn, or stop the run.
     allow_chance
-        Exit with 0 also where the model is no better than chance; without it the exit code is 3.
+        Exit with 0 even if the model is no better than chance; without it the exit code is 3.
         Runs of the profile smoke are too short to learn and need no such flag.
     reproducible
         Use AVX2 and one thread: the same bits on every x86-64 processor, but slower.
@@ -191,7 +200,7 @@ def train(
         emit(spec.as_yaml())
         return
 
-    from shasam.pipeline.execute import execute
+    from shasam.pipeline.execute import execute, write_page
     from shasam.runs.directory import RunDirectory
     from shasam.training.monitor import TrainingProgress
     from shasam.training.runtime import Runtime, is_first
@@ -238,18 +247,3 @@ def use_threads(
     torch.set_num_threads(chosen.count)
     if chosen.line:
         say(chosen.line)
-
-
-def write_page(path: Path, thumbnails: bool = True) -> None:
-    """``report.html`` of a run; a page that cannot be made does not fail the run."""
-    from shasam.output import say
-    from shasam.report import write_report
-
-    page = path / "report.html"
-    try:
-        # its metrics were computed a moment ago
-        write_report([path], page, recorded=True, thumbnails=thumbnails)
-    except ShasamError as error:
-        say(f"no page was written: {error}")
-        return
-    say(f"page       {page}")

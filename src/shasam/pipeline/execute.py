@@ -8,7 +8,7 @@ import io
 import platform
 import sys
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import datetime, timezone
 from importlib.metadata import version
@@ -23,12 +23,14 @@ from shasam.errors import (
     CheckpointError,
     DataError,
     FileError,
+    ShasamError,
     ShasamWarning,
     Stopped,
     TrainingError,
 )
 from shasam.files import check_writable, remove_leftovers
 from shasam.methods.base import Method
+from shasam.output import say
 from shasam.pipeline.build import build_method, check_activations, check_start
 from shasam.pipeline.embedding import origin_of
 from shasam.pipeline.load import VECTORS
@@ -41,7 +43,15 @@ from shasam.training.cached_maps import cached_maps
 from shasam.training.checkpoint import to_bytes
 from shasam.training.inference import TrainingData
 from shasam.training.monitor import TrainingProgress
-from shasam.training.runtime import Device, Fabric, Runtime, agree, make_fabric, watching_others
+from shasam.training.runtime import (
+    Device,
+    Fabric,
+    Runtime,
+    agree,
+    is_first,
+    make_fabric,
+    watching_others,
+)
 from shasam.training.trainer import State, Trainer
 
 # -------------------------------------------------------------------------------------------------
@@ -312,6 +322,20 @@ def _now() -> str:
 # -------------------------------------------------------------------------------------------------
 
 
+def write_page(path: Path, thumbnails: bool = True, tell: Callable[[str], None] = say) -> None:
+    """Write ``report.html`` of a run; a page that cannot be made does not fail the run."""
+    from shasam.report import write_report
+
+    page = path / "report.html"
+    try:
+        # its metrics were computed a moment ago
+        write_report([path], page, recorded=True, thumbnails=thumbnails)
+    except ShasamError as error:
+        tell(f"no page was written: {error}")
+        return
+    tell(f"page       {page}")
+
+
 def train(
     method: str = DEFAULT_METHOD,
     *,
@@ -321,7 +345,8 @@ def train(
     profile: str = "cpu",
     seed: int = 0,
     out: str | Path = "runs",
-    resume: bool = True,
+    resume: bool = False,
+    report: bool = True,
     quiet: bool = False,
     device: Device = "auto",
 ) -> RunDirectory:
@@ -377,6 +402,8 @@ def train(
     spec = resolve(body, overrides or {}, profile=profile)
     runtime = Runtime(device=device, quiet=quiet)
     run = execute(spec, out, runtime=runtime, resume=resume)
+    if report and is_first():
+        write_page(run.path, tell=(lambda line: None) if quiet else say)
     learnt = run.learnt()
     if learnt is not None and not learnt.ok:
         warnings.warn(" ".join(learnt.sentences(run.unit)), ShasamWarning, stacklevel=2)

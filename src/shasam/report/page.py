@@ -233,9 +233,8 @@ def _missing(runs: Sequence[RunDirectory]) -> list[str]:
     for name, what in (
         ("log.jsonl", "training curves are"),
         ("embedding.parquet", "the map of features is"),
-        ("mining.json", "the mining explorer is"),
         ("provenance.json", "versions and times are"),
-    ):
+    ):  # mining.json is there only if something was mined
         if not (run.path / name).is_file():
             lines.append(f"The run has no {name}: {what} left out.")
     return lines

@@ -71,9 +71,17 @@ class RunSpec(BaseModel):
     options: dict[str, Any] = Field(
         default_factory=dict, description="Options of the method; all of them once resolved."
     )
-    data: DataSpec = Field(default_factory=lambda: DataSpec.model_validate({}))
-    model: ModelSpec = Field(default_factory=lambda: ModelSpec.model_validate({}))
-    train: TrainSpec = Field(default_factory=TrainSpec)
+    data: DataSpec = Field(
+        default_factory=lambda: DataSpec.model_validate({}),
+        description="The data: fields of `DataSpec`.",
+    )
+    model: ModelSpec = Field(
+        default_factory=lambda: ModelSpec.model_validate({}),
+        description="The encoder: fields of `ModelSpec`.",
+    )
+    train: TrainSpec = Field(
+        default_factory=TrainSpec, description="The training: fields of `TrainSpec`."
+    )
     seed: int = Field(
         0, ge=0, lt=2**31, description="Decides the start weights, the batches and the views."
     )
