@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 import subprocess
 import sys
 
-from shasam.cli import COMMANDS, app
+import pytest
+from cyclopts import App
+
+from shasam.cli import COMMANDS, app, main
+from shasam.commands.train import COMMON
+from shasam.spec import PROFILES
 
 WORKFLOW = ["data", "embed", "methods", "train", "evaluate", "predict", "export", "audit", "report"]
 
@@ -32,3 +39,96 @@ def test_help_describes_every_command_in_one_line_in_the_order_of_the_work() -> 
     assert set(names) == known and len(known) == sum(map(len, COMMANDS.values()))
     for name in names:
         assert described[name].endswith("."), (name, described[name])  # it fits into its line
+
+
+def commands() -> dict[str, App]:
+    """Every command by its words, subcommands too."""
+    found: dict[str, App] = {}
+    todo = [("", app)]
+    while todo:
+        name, group = todo.pop()
+        for word in group:
+            if not word.startswith("-"):
+                entry = group[word]
+                if entry.default_command is None:
+                    todo.append((f"{name} {word}", entry))
+                else:
+                    found[f"{name} {word}".strip()] = entry
+    return found
+
+
+COMMAND_APPS = commands()
+
+
+@pytest.mark.parametrize("name", COMMAND_APPS)
+def test_every_flag_has_a_help_text(name: str) -> None:
+    arguments = COMMAND_APPS[name].assemble_argument_collection(parse_docstring=True)
+    shown = [a for a in arguments if a.parse and a.show]
+    assert [a.name for a in shown if not (a.parameter.help or "").strip()] == []
+
+
+@pytest.mark.parametrize("name", COMMAND_APPS)
+def test_no_help_text_loses_words_to_markup(name: str) -> None:
+    """``<label>`` is taken for a tag and not printed."""
+    arguments = COMMAND_APPS[name].assemble_argument_collection(parse_docstring=True)
+    texts = [a.parameter.help or "" for a in arguments]
+    assert [text for text in texts if re.search(r"<\w+>", text)] == []
+
+
+def printed(*words: str, capsys: pytest.CaptureFixture[str]) -> str:
+    with pytest.raises(SystemExit) as end:
+        main([*words])
+    assert end.value.code == 0
+    return capsys.readouterr().out
+
+
+def flags_in(text: str) -> set[str]:
+    return set(re.findall(r"(?<![\w-])--[a-z][\w.-]*", text))
+
+
+def test_train_shows_the_common_flags_and_with_help_all_every_flag(capsys) -> None:
+    brief = printed("train", "--help", capsys=capsys)
+    full = printed("train", "--help-all", capsys=capsys)
+    known = {
+        n
+        for a in COMMAND_APPS["train"].assemble_argument_collection(parse_docstring=True)
+        for n in a.names
+    }
+    assert known >= COMMON and flags_in(brief) >= COMMON
+    assert "--views.jitter" not in brief and "--views.jitter" in full
+    assert len(brief.splitlines()) < 60 < len(full.splitlines())
+
+
+def test_train_names_every_profile(capsys) -> None:
+    assert all(name in printed("train", "--help", capsys=capsys) for name in PROFILES)
+
+
+@pytest.mark.parametrize("command", ["check", "describe", "prepare", "sheet"])
+def test_commands_about_data_have_no_flags_of_training_views(command: str) -> None:
+    arguments = COMMAND_APPS[f"data {command}"].assemble_argument_collection(parse_docstring=True)
+    names = {n for a in arguments if a.parse for n in a.names}
+    assert "--size" in names and not {n for n in names if n.startswith("--views")}
+
+
+@pytest.mark.parametrize("group", ["data", "records"])
+def test_subcommands_stand_under_their_own_heading(group: str, capsys) -> None:
+    text = printed(group, "--help", capsys=capsys)
+    assert "─ Commands ─" in text and "─ Help ─" not in text
+
+
+@pytest.mark.parametrize("given, budget", [([], 10), (["-k", "16"], 16), (["-k", "10"], 10)])
+def test_a_scene_has_the_budget_that_was_asked_for(given, budget, monkeypatch, capsys) -> None:
+    seen = []
+    monkeypatch.setattr("shasam.commands.mine.draw_scenes", lambda *_, k, seed: seen.append(k))
+    printed("mine", "--scene", "all", *given, capsys=capsys)
+    assert seen == [budget]
+
+
+@pytest.mark.needs_torch
+def test_training_from_python_has_the_defaults_of_the_command() -> None:
+    from shasam import train as function
+    from shasam.commands.train import train as command
+
+    ours, theirs = (inspect.signature(f).parameters for f in (function, command))
+    for name in ("resume", "report", "quiet", "device"):
+        assert ours[name].default == theirs[name].default

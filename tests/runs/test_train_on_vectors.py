@@ -36,6 +36,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, RunDirecto
 def test_a_run_on_vectors_has_metrics_a_manifest_and_mined_sets(finished) -> None:
     _, run = finished
     assert run.metrics()["test"]["accuracy"]["value"] > 0.8
+    assert run.file("report.html").is_file()
     mined = run.json("mining.json")["iterations"]
     assert mined and mined[0]["sets"]["anchors"][0]["thumb"] is None
 
