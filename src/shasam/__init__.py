@@ -1,4 +1,4 @@
-"""shasam: classifiers that treat the groups of a sensitive attribute more alike, and audits.
+"""Train and audit classifiers for group fairness.
 
 The public names are loaded when they are first used, so that ``import shasam`` stays cheap and
 ``shasam.metrics`` works without torch.

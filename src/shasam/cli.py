@@ -40,8 +40,7 @@ from shasam.commands.train import COMMON as TRAIN_FLAGS
 from shasam.commands.train import train
 from shasam.errors import ShasamError, ShasamWarning
 
-HELP = """Train classifiers that treat the groups of a sensitive attribute more alike, and audit the
-predictions of any model.
+HELP = """Train and audit classifiers for group fairness.
 
 Try `shasam train`, which needs no data: it trains on drawn faces. `shasam audit FILE` needs a table
 of predictions and nothing else. `shasam COMMAND --help` explains a command.

@@ -56,7 +56,7 @@ def connected(address: str | None, who: str) -> Iterator[None]:
 
 
 def _short() -> str | None:
-    """Names of sockets must be short, which folders for temporary files are not everywhere."""
+    """Return a short temporary folder: Unix socket paths are limited to about 107 bytes."""
     return "/tmp" if os.path.isdir("/tmp") else None  # noqa: S108 - a new folder is made in it
 
 

@@ -197,7 +197,7 @@ def open_in_place(path: str | Path, flags: int) -> int:
 
 
 def open_regular(path: str | Path, *, within: Path | None = None) -> BinaryIO:
-    """Open a regular file for reading: no pipe or device; with ``within``, no way out of it."""
+    """Open a regular file, no pipe or device; refuse paths that resolve outside ``within``."""
     if within is not None:
         _stay_inside(path, within)
     try:

@@ -123,3 +123,21 @@ def test_a_link_of_the_repository_leads_to_the_same_text_on_the_site() -> None:
     assert docs_site.with_links_of_the_site("[x](no.md)", "README.md") == "[x](no.md)"  # fails
     assert "| `miner` |" in docs_site.table_of_fields("shasam.mining.miners.MiningConfig")
     assert "# Command line" in docs_site.command_page()
+
+
+@pytest.mark.parametrize("page", ["docs/architecture.md", "docs/extending.md", "CONTRIBUTING.md"])
+def test_every_file_of_the_package_that_a_page_names_exists(page: str) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    named = re.findall(r"`([\w/]+\.py)`", text)
+    source = ROOT / "src" / "shasam"
+    assert [p for p in named if not any((f / p).exists() for f in (ROOT, source))] == []
+
+
+def test_the_architecture_names_only_modules_that_exist() -> None:
+    """First cells of the tables of packages, and the modules in their second cells."""
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    source = ROOT / "src" / "shasam"
+    rows = re.findall(r"^\| (`\w+`(?:, `\w+`)*) \|", text, flags=re.M)
+    names = [name for row in rows for name in re.findall(r"`(\w+)`", row)]
+    assert len(names) > 20
+    assert [n for n in names if not any((source / f"{n}{e}").exists() for e in ("", ".py"))] == []

@@ -69,7 +69,7 @@ class BriefHelp:
 
 def _names(entry: Any) -> tuple[str, ...]:
     """Return the flags of an entry; releases of cyclopts call them differently."""
-    return tuple(getattr(entry, "positive_names", None) or getattr(entry, "names", ()))
+    return tuple(getattr(entry, "positive_names", ()) or getattr(entry, "names", ()))
 
 
 def given(part: BaseModel) -> dict[str, Any]:

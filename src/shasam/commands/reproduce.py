@@ -54,7 +54,7 @@ def reproduce(
         Embeddings of the images that `shasam embed` wrote, instead of the images; rows that need
         images stay empty.
     allow_missing
-        The folder of images has only some of them. From records, it need not be said.
+        Allow missing images (implied by --from-records).
     data
         real for the paper's data, faces for the drawn faces of the package.
     rows

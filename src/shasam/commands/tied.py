@@ -1,4 +1,4 @@
-"""The program ``shasam_tied``: the command line in a process that outlives nobody.
+"""Run a shasam command that exits when its parent process does (``shasam_tied``).
 
 Whoever starts it keeps the other end of its standard input open. The system closes that end when
 the starter ends, also where it was killed; then this process is asked to stop, as by SIGTERM, so

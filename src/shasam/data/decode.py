@@ -160,7 +160,7 @@ def _opened(data: bytes, kind: str) -> Image.Image:
 
 
 def _to_rgb(image: Image.Image) -> Image.Image:
-    """RGB, a band of rows at a time: a large picture is never held in a third form beside."""
+    """Convert to RGB band by band, so that a large image is never held in three copies."""
     if image.mode == "RGB":
         return image
     if image.width * image.height <= _BAND:

@@ -420,7 +420,7 @@ class Statistic(Protocol):
 
 @dataclass(frozen=True)
 class Pair:
-    """Two models on the same rows: their tables, and tables that could have come instead."""
+    """Hold the counts of two models on the same rows, with bootstrap and permutation replicates."""
 
     tables: tuple[np.ndarray, np.ndarray]  # (C, P, G) of a and of b
     drawn: tuple[np.ndarray, np.ndarray]  # (D, C, P, G) resampled

@@ -365,7 +365,10 @@ def _gated(
     support: int,
     made: Resampling,
 ) -> Estimate:
-    """Value and interval of a calibration error; 0 belongs where a calibrated model does as ill."""
+    """Compute a calibration error with its interval.
+
+    The interval includes 0 if a perfectly calibrated model could show an error this large.
+    """
     value = float(norm(gaps_K))
     low, high = fold(value, noise_DK, norm, directions_of(gaps_K, noise_DK, norm), made.level)
     p = (1 + int((norm(chance_DK) >= value - 1e-12).sum())) / (1 + made.draws)

@@ -110,7 +110,7 @@ def weights_file(repository: str) -> Path:
 
 
 def read_architecture(folder: Path) -> dict[str, Any]:
-    """The configuration of the network that sees, without what does not describe it."""
+    """Return the configuration of the vision tower, without bookkeeping keys."""
     if not (folder / "config.json").is_file():
         raise InputError(f"{folder} is not a model of transformers: it has no config.json")
     config = read_json(folder / "config.json")

@@ -25,7 +25,7 @@ from shasam.spec import RunSpec
 # -------------------------------------------------------------------------------------------------
 
 POSSIBLE = sys.platform == "linux"  # elsewhere, forking a process with such libraries is not safe
-_LOST = -signal.SIGKILL  # the code of a run whose end nobody saw
+_LOST = -signal.SIGKILL  # exit code reported if a process disappeared unreaped
 
 
 class WarmStarter:
@@ -118,7 +118,7 @@ class WarmProcess:
 
 
 def _runs(pid: int) -> bool:
-    """True where a process that is nobody's child here is under way."""
+    """Tell whether a process that is not our child is still running."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:

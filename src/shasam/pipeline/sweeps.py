@@ -104,7 +104,7 @@ def runs_of_experiment(experiment: Path) -> list[GridRun]:
 
 
 def label_of(body: Mapping[str, Any], runs: Sequence[GridRun]) -> str | None:
-    """The label of a stored specification: that of the run which asks the same in all its keys.
+    """Return the label of the grid run whose keys all match the stored specification.
 
     A key that a later release has added is not compared, nor where images and stores were.
     """

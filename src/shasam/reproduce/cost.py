@@ -187,7 +187,7 @@ def as_markdown(costs: Costs) -> str:
 
 
 def as_csv(costs: Costs) -> str:
-    """A line a row."""
+    """Write the rows as text, one line each."""
     head: list[CsvCell] = ["row", "seconds", "ratio", "views_per_second", "mining"]
     rows: list[list[CsvCell]] = [
         [r.row, round(r.seconds, 1), round(r.ratio, 3), round(r.views_per_second, 1), r.mining]

@@ -233,7 +233,7 @@ def _by_cell(body: Mapping[str, list[list[int]]]) -> dict[tuple[int, int], tuple
 
 
 # -------------------------------------------------------------------------------------------------
-# What the records of an experiment were made with, so that nobody has to say it again.
+# The profile and data that the records of an experiment were made with.
 # -------------------------------------------------------------------------------------------------
 
 

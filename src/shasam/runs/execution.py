@@ -11,7 +11,7 @@ from shasam.runs.machine import how_runs_compute, variables_of_runs
 
 
 class ExecutionOptions(BaseModel):
-    """What ``compare``, ``sweep`` and ``reproduce`` ask for; none of it names a run."""
+    """Hold execution options of several runs; they do not change a run's hash."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -39,8 +39,7 @@ class ExecutionOptions(BaseModel):
     )
     address: str | None = Field(
         None,
-        description="Of the Ray cluster: auto on one of its nodes, or host:port of its head. "
-        "Without it, a Ray on this machine for as long as the command runs.",
+        description="Ray address: auto or HOST:PORT. Default: a temporary local Ray.",
     )
 
     @model_validator(mode="after")

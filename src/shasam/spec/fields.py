@@ -315,7 +315,7 @@ class StageSpec(BaseModel):
     )
     momentum: float = Field(0.9, ge=0, lt=1, description="Momentum of SGD.")
     weight_decay: float = Field(
-        1e-4, ge=0, description="Weight decay; biases and other 1-D parameters are spared."
+        1e-4, ge=0, description="Weight decay; not applied to biases and norm parameters."
     )
     schedule: Literal["cosine", "constant", "step"] = Field(
         "cosine", description="Rate over the steps."
@@ -370,7 +370,7 @@ class TrainSpec(BaseModel):
         default_factory=dict, description="Stages by name; a stage not named is like `learn`."
     )
     ema: float = Field(
-        0.0, ge=0, lt=1, description="Decay of averaged weights, which then are the result."
+        0.0, ge=0, lt=1, description="EMA decay; if > 0, the averaged weights are the final model."
     )
     selection: Literal["last", "best"] = Field(
         "last", description="Weights that are kept: the last, or the best by validation accuracy."

@@ -251,9 +251,8 @@ _QUICK_STAGE = {
     "lr": 3e-3,
     "clip": 1.0,
 }
-# a ViT that learns from scratch; a target as large as the hair, which most methods find within
-# such a run; and what was chosen on validation: at full strength from the start, what hides the
-# group keeps a short run from finding the target
+# Short runs: a ViT from scratch, an easy target (long hair), and weaker adversaries, chosen on
+# validation: at full strength they keep a short run from learning the target.
 _SHORT_RUNS: dict[str, Any] = {
     "model.encoder=resnet18": _SMALL_RESNET,
     "data.name=faces": {"data": {"target": "long_hair"}},

@@ -519,7 +519,7 @@ def maximize(
             mapper=_mapper(f, engine),
         )
     if engine != "local":
-        raise InputError(f"engine={engine!r} shares out parts; say how many: partitions=…")
+        raise InputError(f"engine={engine!r} requires partitions=N")
     f.check_maximizable()
     if costs is not None or budget is not None:
         if costs is None or budget is None or optimizer == "stochastic":

@@ -35,7 +35,7 @@ class Checkpoint:
 
     @property
     def digest(self) -> str:
-        """A few digits of what training goes on from; the clock of the run makes it its own."""
+        """Return a short hash of the checkpoint; elapsed time makes it unique to the run."""
         return _digest(self.state)[:12]
 
     def part(self, prefix: str) -> dict[str, Tensor]:
