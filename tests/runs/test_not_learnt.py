@@ -13,8 +13,9 @@ from tests.data.vector_files import vectors, write_labels
 from shasam.cli import main
 from shasam.errors import InputError, ShasamWarning
 from shasam.export import export
+from shasam.report.advice import recommendations
 from shasam.report.cards import model_card
-from shasam.report.comparison import recommendations, settings_of
+from shasam.report.comparison import settings_of
 from shasam.report.page import write_report
 from shasam.report.run_tables import as_markdown, rows_of
 from shasam.report.runs import learnt_of
