@@ -419,6 +419,7 @@ def detail(
         "maps": [],
         "probe": [],
         "mining": None,
+        "transfer": [],
         "facts": [],
         "spec": "",
     }
