@@ -26,6 +26,8 @@ CASES: dict[str, dict[str, Any]] = {
     "posthoc": {"oracle": o.ce_oracle, **PLAIN},
     "reweight": {"oracle": o.reweight_oracle, **PLAIN},
     "groupdro": {"oracle": o.groupdro_oracle, **PLAIN},
+    "scaling": {"oracle": o.ce_oracle, **PLAIN},
+    "dfr": {"oracle": o.dfr_oracle, "oracle_logits": o.dfr_logits},
     "gap": {"oracle": o.soft_gap_oracle, **PLAIN},
     "mmd": {"oracle": o.mmd_oracle, **PLAIN},
     "hsic": {"oracle": o.hsic_oracle, **PLAIN},

@@ -163,6 +163,14 @@ def tadet_mmd_oracle(m: Method, b: Batch, stage: str) -> Sequence:
     return [ce(m.classifier(f), b.t_B) + m.config.strength * torch.stack(gaps).mean()]
 
 
+def dfr_oracle(m: Method, b: Batch, stage: str) -> Sequence:
+    if stage == "learn":
+        return ce_oracle(m, b, stage)
+    balanced(b, m)
+    features = b.features["encoder"] if b.features else m.encoder(b.images).detach()
+    return [ce(m.last(features), b.t_VB)]
+
+
 def soft_gap_oracle(m: Method, b: Batch, stage: str) -> Sequence:
     scores = m.classifier(m.encoder(b.images))
     q, gaps = torch.exp(scores) / torch.exp(scores).sum(1, keepdim=True), []
@@ -422,6 +430,10 @@ def _boundary(m: Method) -> list[float] | None:
 
 def plain_logits(m: Method, images: Tensor) -> Tensor:
     return m.classifier(m.encoder(images))
+
+
+def dfr_logits(m: Method, images: Tensor) -> Tensor:
+    return m.last(m.encoder(images))
 
 
 def two_stage_logits(m: Method, images: Tensor) -> Tensor:

@@ -156,6 +156,8 @@ PUBLISHED: dict[str, dict[str, Any]] = {
             "gap",
             "mmd",
             "hsic",
+            "scaling",
+            "dfr",
         )
     },
     "method=supcon": _FSCL,
