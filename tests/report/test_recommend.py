@@ -13,6 +13,7 @@ import pytest
 import yaml
 from tests.report.run_files import CLASSES, GROUPS, make_run
 
+from shasam.commands.compare import _grid
 from shasam.errors import SpecError
 from shasam.metrics import Comparison, compare_seeds
 from shasam.metrics.counts import Counts
@@ -21,6 +22,7 @@ from shasam.registry import lookup, names
 from shasam.report import write_report
 from shasam.report.advice import NEEDS_GROUP, recommendations
 from shasam.report.audits import limits_of
+from shasam.report.charts import Choice, undominated
 from shasam.report.runs import opened_runs, recorded_subject
 from shasam.report.verdict import comparison_line
 
@@ -258,3 +260,36 @@ def test_the_page_says_it_once_and_can_leave_out_pictures(tmp_path: Path) -> Non
     assert "base64,/9j/4AAQ" in one
     one = write_report(paths[-1:], tmp_path / "c.html", thumbnails=False).read_text()
     assert "base64,/9j/4AAQ" not in one and "left out to keep the page small" not in one
+
+
+# -- the front ------------------------------------------------------------------------------------
+
+
+def test_the_front_is_what_nothing_dominates() -> None:
+    given = {"a": (0.8, 0.2), "b": (0.7, 0.1), "c": (0.69, 0.15), "d": (0.7, 0.05), "e": (0.8, 0.2)}
+    choices = [Choice(name, name, *at) for name, at in given.items()]
+    assert [c.name for c in undominated(choices)] == ["d", "a"]
+
+
+def test_values_of_a_dial_are_drawn_as_one_line_and_first(tmp_path: Path) -> None:
+    paths = runs_of(tmp_path, {"ce": PLAIN, "grl": FAIR})
+    more = runs_of(tmp_path / "b", {"grl": flat(0.75, 0.01, 0.02, 0.01)})
+    for k, path in enumerate([*paths[3:], *more]):
+        spec = yaml.safe_load((path / "spec.yaml").read_text())
+        spec["options"] = {"strength": 0.3 if k < 3 else 3.0}
+        (path / "spec.yaml").write_text(yaml.safe_dump(spec))
+    page = write_report([*paths, *more], tmp_path / "c.html").read_text()
+    verdict = page[page.index('id="verdict"') : page.index('id="setting-0"')]
+    label = re.search(r"Accuracy against the gap\. Not dominated: ([^\"<]*)", verdict)
+    assert label and "grl (strength 0.3) 80.0 % at 5.0" in label[1]
+    assert "ce" not in label[1]  # dominated: as accurate, with a larger gap
+    assert verdict.index("What each gap costs") < verdict.index("The number is the average gap")
+
+
+def test_compare_turns_every_dial() -> None:
+    grid = _grid(["ce", "grl", "posthoc"], {}, "quick", 2, front=True)
+    assert [run.get("options") for run in grid["runs"]] == [
+        None, {"strength": 0.3}, {"strength": 1.0}, {"strength": 3.0},
+        {"tolerance": 0.1}, {"tolerance": 0.05}, {"tolerance": 0.0},
+    ]  # fmt: skip
+    assert len(_grid(["ce", "grl"], {}, "quick", 2)["runs"]) == 2

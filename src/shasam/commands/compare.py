@@ -40,6 +40,7 @@ def compare(
     page: Path = Path("comparison.html"),
     baseline: str | None = None,
     limit: Annotated[list[str] | None, Parameter(negative=())] = None,
+    front: bool = False,
     thumbnails: bool = True,
     how: HowFlags = LOCALLY,
 ) -> None:
@@ -64,6 +65,9 @@ def compare(
     limit
         What a model is to keep, such as eo_mean=0.05: the most accurate model that is shown to
         keep it is named, with its price in accuracy. May be given several times.
+    front
+        Train every method at several values of its dial (`shasam methods` names them), and draw
+        what each gap costs in accuracy.
     thumbnails
         Keep and show pictures of mined images; --no-thumbnails leaves them out.
     """
@@ -88,7 +92,7 @@ def compare(
         tied = [m for m in chosen if "@" in m or lookup("method", m).needs_images]
         chosen = [m for m in chosen if m not in tied]
         console.print(f"left out, as they are tied to image networks: {', '.join(tied)}")
-    specs = expand(_grid(chosen, base, profile, seeds))
+    specs = expand(_grid(chosen, base, profile, seeds, front=front))
     check_writable(page)
     console.print(f"{len(specs)} runs in {out}")
     console.print(how.line(), soft_wrap=True)
@@ -108,12 +112,21 @@ def compare(
         raise SystemExit(1)
 
 
-def _grid(methods: list[str], base: dict[str, Any], profile: str, seeds: int) -> dict[str, Any]:
-    """Every method with every seed; the split follows the seed."""
-    runs = []
+def _grid(
+    methods: list[str], base: dict[str, Any], profile: str, seeds: int, *, front: bool = False
+) -> dict[str, Any]:
+    """Every method with every seed, or every value of its dial; the split follows the seed."""
+    from shasam.registry import lookup
+
+    runs: list[dict[str, Any]] = []
     for asked in methods:
         name, _, encoder = asked.partition("@")
-        runs.append({"method": name, **({"model": {"encoder": encoder}} if encoder else {})})
+        run = {"method": name, **({"model": {"encoder": encoder}} if encoder else {})}
+        dial = lookup("method", name).dial if front else None
+        if dial is None:
+            runs.append(run)
+        else:
+            runs += [run | {"options": {dial.option: value}} for value in dial.values]
     grid = {"seed": list(range(seeds)), "data.seed": "same as seed"}
     return {"profile": profile, "base": base, "grid": grid, "runs": runs}
 

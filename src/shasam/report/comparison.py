@@ -18,7 +18,7 @@ from shasam.metrics.resampling import average
 from shasam.report import charts
 from shasam.report.advice import advise, on_common_seeds
 from shasam.report.audits import Limit, Pairing, is_plain
-from shasam.report.charts import Point
+from shasam.report.charts import Choice, Point
 from shasam.report.published import PublishedResult, published
 from shasam.report.runs import recorded_subject
 from shasam.report.subject import OF_RUNS, Subject
@@ -219,8 +219,28 @@ def _setting(
         ],
         "verdict": [*_chance(by_method), *said, *told],
         "gaps": gaps(by_method),
+        "front": charts.front(_choices(by_method)) if _dials(by_method) else "",
         "groups": entries[0].counts.groups,
     }
+
+
+def _choices(by_method: Mapping[str, Sequence[Subject]]) -> list[Choice]:
+    """Means over seeds of what has learnt; runs of one method are one family."""
+    return [
+        Choice(
+            method.split(" (")[0],
+            method,
+            *(over_seeds([e.estimates[k] for e in es]).mean for k in ("accuracy", "eo_mean")),
+        )
+        for method, es in by_method.items()
+        if not _at_chance(es)
+    ]
+
+
+def _dials(by_method: Mapping[str, Sequence[Subject]]) -> bool:
+    """Whether some method has several values, so that a front says more than single points."""
+    families = {method.split(" (")[0] for method in by_method}
+    return len(families) < len(by_method)
 
 
 def _points(
