@@ -12,7 +12,6 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from statistics import median
 
 from shasam.errors import SpecError
 from shasam.metrics import Comparison, Estimate, catalogue, compare_seeds, evaluate, over_seeds
@@ -21,6 +20,7 @@ from shasam.metrics.learnt import Skill
 from shasam.metrics.power import cell_rows, smallest_gap
 from shasam.registry import did_you_mean
 from shasam.report.audits import Limit, baseline_of, pairing
+from shasam.report.charts import Choice, undominated
 from shasam.report.runs import recorded_subject
 from shasam.report.subject import OF_RUNS, AuditOptions, Subject
 from shasam.report.verdict import comparison_line, count, joined, p_value, percent
@@ -217,10 +217,10 @@ def _verdict(by_method: ByMethod, base: str, found: Sequence[Versus]) -> Advice:
             f"{FEWEST_SEEDS}). Until then keep {base}.",
         ])  # fmt: skip
     fairer = sorted((v for v in told if v.fairer), key=lambda v: v.gap.high)
-    free = [v for v in fairer if v.accuracy.difference >= -TOLERANCE]
+    free = [v for v in fairer if v.accuracy.difference >= -TOLERANCE - 1e-9]
     smallest = (
         "the smallest difference this comparison can show is "
-        f"{percent(median(_half(v.gap) for v in told))} points"
+        f"{percent(min(_half(v.gap) for v in told))} points"
     )
     if free:
         lines = [f"Take {_price(free[0], by_method)}", *about]
@@ -236,15 +236,26 @@ def _verdict(by_method: ByMethod, base: str, found: Sequence[Versus]) -> Advice:
             *about,
             *_nearest(told, by_method),
         ]
-    lines += [_price(v, by_method) for v in fairer if v not in free[:1]]
+    best = {c.name for c in undominated([_choice(v.method, by_method) for v in fairer])}
+    told_of = [v for v in fairer if v.method in best or v in free[:1]]
+    lines += [_price(v, by_method) for v in told_of if v not in free[:1]]
+    beaten = [v.method for v in fairer if v not in told_of]
+    if beaten:
+        lines.append(
+            f"{joined(beaten)}: also shown to have a smaller gap than {base}, but others here are "
+            "seen to have a smaller one at no less accuracy."
+        )
     worse = [v for v in told if v.gap.shown and v.gap.difference > 0]
     lines += [
         f"{v.method} is shown to have a larger gap than {base}, by {_size(v.gap)}." for v in worse
     ]
     rest = [v.method for v in told if v not in fairer and v not in worse]
     if rest and fairer:
-        lines.append(f"No other gap is shown to differ from that of {base} ({joined(rest)}); "
-                     f"{smallest}.")  # fmt: skip
+        least = min(_half(v.gap) for v in told if v.method in rest)
+        lines.append(
+            f"No other gap is shown to differ from that of {base} ({joined(rest)}); of these, a "
+            f"difference below {percent(least)} points could not be shown."
+        )
     silent = [v.method for v in found if not v.established]
     if silent:
         lines.append(f"Nothing is established of {joined(silent)}: too few seeds, or no value.")
@@ -253,6 +264,11 @@ def _verdict(by_method: ByMethod, base: str, found: Sequence[Versus]) -> Advice:
         + (f"; intervals and p allow for {len(found)} methods." if len(found) > 1 else ".")
     )
     return Advice(lines, free[0].method if free else base)
+
+
+def _choice(method: str, by_method: ByMethod) -> Choice:
+    means = (_mean(by_method[method], key) for key in ("accuracy", "eo_mean"))
+    return Choice(method, method, *means)
 
 
 def _standing(method: str, members: Sequence[Subject]) -> list[str]:
