@@ -46,7 +46,9 @@ def fit_binary(
     if not fitted.any():
         return rules, fitted
     x = np.linspace(0.0, 1.0, grid + 1)
-    hulls = {g: _hull(scores[group == g, 1], target[group == g]) for g in np.flatnonzero(fitted)}
+    hulls = {
+        g: _hull(scores[group == g, 1], target[group == g]) for g in np.flatnonzero(fitted).tolist()
+    }
     heights = {g: np.interp(x, hull[:, 0], hull[:, 1]) for g, hull in hulls.items()}
     lowest = np.min(list(heights.values()), axis=0)
     used = fitted[group]
