@@ -16,9 +16,9 @@ from shasam.metrics.counts import recalls
 from shasam.metrics.learnt import Skill
 from shasam.metrics.resampling import average
 from shasam.report import charts
-from shasam.report.advice import advise, on_common_seeds
+from shasam.report.advice import Choice, advise, front, on_common_seeds
 from shasam.report.audits import Limit, Pairing, is_plain
-from shasam.report.charts import Choice, Point
+from shasam.report.charts import Point
 from shasam.report.published import PublishedResult, published
 from shasam.report.runs import recorded_subject
 from shasam.report.subject import OF_RUNS, Subject
@@ -219,7 +219,7 @@ def _setting(
         ],
         "verdict": [*_chance(by_method), *said, *told],
         "gaps": gaps(by_method),
-        "front": charts.front(_choices(by_method)) if _dials(by_method) else "",
+        "front": front(_choices(by_method)) if _dials(by_method) else "",
         "groups": entries[0].counts.groups,
     }
 

@@ -420,7 +420,6 @@ def detail(
         "probe": [],
         "transfer": [],
         "mining": None,
-        "transfer": [],
         "facts": [],
         "spec": "",
     }
