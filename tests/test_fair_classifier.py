@@ -106,3 +106,34 @@ def test_bad_groups_are_a_sentence() -> None:
         FairClassifier(steps=5).fit(X, Y, sensitive=np.full(len(X), np.nan))
     with pytest.raises(ValueError, match="there is no method 'shasan'; did you mean"):
         FairClassifier("shasan", steps=5).fit(X, Y, sensitive=S)
+
+
+def test_a_search_can_score_posthoc_and_the_gap() -> None:
+    import sklearn
+    from sklearn.model_selection import GridSearchCV
+
+    from shasam.metrics import evaluate
+    from shasam.sklearn import eo_mean_scorer
+
+    rng = np.random.default_rng(0)
+    s = rng.integers(0, 2, 400)
+    y = rng.integers(0, 2, 400)
+    X = rng.normal(size=(400, 4)) + np.where(s == 0, 1.5, 0.3)[:, None] * (2 * y - 1)[:, None]
+    model = FairClassifier(steps=20, encoder="identity")
+    with sklearn.config_context(enable_metadata_routing=True):
+        model.set_fit_request(sensitive=True).set_score_request(sensitive=True)
+        plain = GridSearchCV(model, {"method": ["ce", "posthoc"]}, cv=2, error_score="raise")
+        plain.fit(X, y, sensitive=s)
+        assert np.isfinite(plain.cv_results_["mean_test_score"]).all()
+        fair = GridSearchCV(
+            model, {"method": ["ce", "posthoc"]}, cv=2, scoring=eo_mean_scorer, error_score="raise"
+        )
+        fair.fit(X, y, sensitive=s)
+    assert (fair.cv_results_["mean_test_score"] <= 0).all()
+    own = fair.best_estimator_
+    guess = own.predict(X, sensitive=s)
+    expected = evaluate(y, guess, s, metrics=["eo_mean"])["eo_mean"].value
+    assert eo_mean_scorer(own, X, y, sensitive=s) == pytest.approx(-expected)
+    assert own.score(X, y, sensitive=s) == pytest.approx(np.mean(guess == y))
+    with pytest.raises(ValueError, match="needs sensitive"):
+        eo_mean_scorer(own, X, y)

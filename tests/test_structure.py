@@ -178,6 +178,7 @@ LONG_FILES = {
 ALONE = {
     "data/rules.py": "the grammar of rules, which audits read too",
     "pipeline/ray_engine.py": "imports Ray, which few people install",
+    "report/comparison.py": "methods side by side; the page puts them beside single models",
     "report/model_section.py": "what a page shows of one model; the page puts models together",
     "reproduce/cost.py": "imports torch to measure steps; lists and tables do without it",
     "reproduce/render.py": "text and figures of a table; what fills it is another subject",

@@ -5,8 +5,10 @@ It trains on an array with the trainer of ``shasam train``, in memory: nothing i
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Mapping
+from inspect import signature
 from typing import Any
 
 from shasam.extras import need
@@ -18,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 import torch
 from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.metrics import accuracy_score
 from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
@@ -27,6 +30,7 @@ from shasam.data.splits import SCHEMA, Manifest
 from shasam.errors import ShasamWarning
 from shasam.keyed import keyed
 from shasam.methods.base import Method
+from shasam.metrics import catalogue, evaluate
 from shasam.metrics.learnt import Skill
 from shasam.pipeline.build import build_method
 from shasam.registry import lookup
@@ -232,6 +236,11 @@ class FairClassifier(ClassifierMixin, BaseEstimator):
         asked = Predictions(ids, np.full(len(scores), -1), prediction, groups, scores)
         return self.classes_[self.model_.decide(asked).prediction]
 
+    def score(self, X: Any, y: Any, sample_weight: Any = None, sensitive: Any = None) -> float:
+        """Accuracy; ``posthoc`` needs ``sensitive`` (in a search: set_score_request)."""
+        prediction = self.predict(X, sensitive)
+        return float(accuracy_score(y, prediction, sample_weight=sample_weight))
+
     def _grouped(self, sensitive: Any, rows: int) -> tuple[np.ndarray, np.ndarray]:
         if sensitive is None:
             return np.array([0]), np.zeros(rows, dtype=np.int64)
@@ -307,3 +316,54 @@ class FairClassifier(ClassifierMixin, BaseEstimator):
         if len(held):
             method.after_training(next(iter(read_rows(method, data, held, fabric)[1].values())))
         return method
+
+
+class FairnessScorer(BaseEstimator):
+    """A scorer for ``cross_validate`` and searches: a metric of the catalogue, larger is better.
+
+    A gap is returned with a minus sign. It asks for ``sensitive`` by itself, which
+    scikit-learn hands out where metadata routing is enabled:
+
+    >>> import sklearn
+    >>> from sklearn.datasets import make_classification
+    >>> from sklearn.model_selection import cross_val_score
+    >>> X, y = make_classification(400, random_state=0)
+    >>> with sklearn.config_context(enable_metadata_routing=True):
+    ...     model = FairClassifier("ce", steps=50).set_fit_request(sensitive=True)
+    ...     model = model.set_score_request(sensitive=True)
+    ...     found = cross_val_score(
+    ...         model, X, y, scoring=eo_mean_scorer, params={"sensitive": X[:, 0] > 0}, cv=2
+    ...     )
+    >>> bool((found <= 0).all())
+    True
+    """
+
+    __metadata_request__score = {"sensitive": True}  # noqa: RUF012 - as scikit-learn reads it
+
+    def __init__(self, metric: str = "eo_mean") -> None:
+        self.metric = metric
+
+    def score(self, estimator: Any, X: Any, y: Any, sensitive: Any = None) -> float:
+        """The metric of the estimator's decisions; NaN where it is undefined."""
+        if sensitive is None:
+            raise ValueError(
+                f"{self.metric} needs sensitive: enable metadata routing "
+                "(sklearn.set_config(enable_metadata_routing=True)) and give "
+                "params={'sensitive': ...}"
+            )
+        by_group = "sensitive" in signature(estimator.predict).parameters
+        guess = estimator.predict(X, sensitive=sensitive) if by_group else estimator.predict(X)
+        made = evaluate(
+            *(np.asarray(column_or_1d(v)).astype(str) for v in (y, guess, sensitive)),
+            metrics=[self.metric],
+            draws=200,
+        )
+        value = made[self.metric].value
+        if math.isnan(value):
+            return value
+        return value if catalogue.named(self.metric).better == "high" else -value
+
+    __call__ = score
+
+
+eo_mean_scorer = FairnessScorer("eo_mean")

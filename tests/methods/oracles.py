@@ -163,6 +163,53 @@ def tadet_mmd_oracle(m: Method, b: Batch, stage: str) -> Sequence:
     return [ce(m.classifier(f), b.t_B) + m.config.strength * torch.stack(gaps).mean()]
 
 
+def dfr_oracle(m: Method, b: Batch, stage: str) -> Sequence:
+    if stage == "learn":
+        return ce_oracle(m, b, stage)
+    balanced(b, m)
+    features = b.features["encoder"] if b.features else m.encoder(b.images).detach()
+    return [ce(m.last(features), b.t_VB)]
+
+
+def soft_gap_oracle(m: Method, b: Batch, stage: str) -> Sequence:
+    scores = m.classifier(m.encoder(b.images))
+    q, gaps = torch.exp(scores) / torch.exp(scores).sum(1, keepdim=True), []
+    for t in range(m.classes):
+        for a, c in combinations(range(m.groups), 2):
+            x, y = (q[(b.t_B == t) & (b.s_B == g)][:, t] for g in (a, c))
+            if len(x) and len(y):
+                gaps.append(torch.abs(x.sum() / len(x) - y.sum() / len(y)))
+    return [ce(scores, b.t_B) + m.config.strength * sum(gaps) / len(gaps)]
+
+
+def mmd_oracle(m: Method, b: Batch, stage: str) -> Sequence:
+    f = m.encoder(b.images)
+    scale, gaps = m.config.sigma * mean_distance(f, f), []
+    for t in range(m.classes):
+        for a, c in combinations(range(m.groups), 2):
+            x, y = f[(b.t_B == t) & (b.s_B == a)], f[(b.t_B == t) & (b.s_B == c)]
+            if len(x) and len(y):
+                gaps.append(mmd(x, y, scale))
+    return [ce(m.classifier(f), b.t_B) + m.config.strength * torch.stack(gaps).mean()]
+
+
+def hsic_oracle(m: Method, b: Batch, stage: str) -> Sequence:
+    """With the centring matrix H written out."""
+    f = m.encoder(b.images)
+    scale, found = m.config.sigma * mean_distance(f, f), []
+    for t in range(m.classes):
+        x, s = f[b.t_B == t], b.s_B[b.t_B == t]
+        n = len(x)
+        if n < 2:
+            continue
+        rows = [[torch.exp(-((p - q) ** 2).sum() / (2 * scale)) for q in x] for p in x]
+        k = torch.stack([torch.stack(row) for row in rows])
+        same = torch.tensor([[float(p == q) for q in s] for p in s])
+        h = torch.eye(n) - torch.ones(n, n) / n
+        found.append(torch.trace(k @ h @ same @ h) / (n - 1) ** 2)
+    return [ce(m.classifier(f), b.t_B) + m.config.strength * sum(found) / len(found)]
+
+
 def reweight_oracle(m: Method, b: Batch, stage: str) -> Sequence:
     lab = Lab(type(m), m.config, None, m.classes, m.groups)  # the training rows of the check
     pairs = list(zip(lab.t_N.tolist(), lab.s_N.tolist(), strict=True))
@@ -383,6 +430,10 @@ def _boundary(m: Method) -> list[float] | None:
 
 def plain_logits(m: Method, images: Tensor) -> Tensor:
     return m.classifier(m.encoder(images))
+
+
+def dfr_logits(m: Method, images: Tensor) -> Tensor:
+    return m.last(m.encoder(images))
 
 
 def two_stage_logits(m: Method, images: Tensor) -> Tensor:

@@ -120,7 +120,7 @@ def test_vit_methods_refuse_a_resnet_with_advice(name: str) -> None:
 
 def test_every_method_that_has_a_strength_names_it() -> None:
     without = {n for n in names("method") if lookup("method", n).dial is None}
-    assert without == {"ce", "balanced", "balanced-hidden", "reweight", "posthoc", "supcon"}
+    assert without == {"ce", "balanced", "balanced-hidden", "reweight", "supcon"}
     for name in ("shasam", "shasam-random", "shasam-ld", "shasam-literal"):
         assert lookup("method", name).dial == Dial("projection_dim", (128, 32, 8))
 

@@ -163,3 +163,74 @@ def test_uniform_numbers_are_uniform_and_keyed() -> None:
     assert ((u >= 0) & (u < 1)).all()
     assert np.abs(np.histogram(u, 10, (0, 1))[0] - 400).max() < 80
     assert (u == uniform_by_id(ids, 0)).all() and (u != uniform_by_id(ids, 1)).any()
+
+
+def _scored(n: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    t, s = rng.integers(0, 2, n), rng.integers(0, 2, n)
+    logit = rng.normal(0, 1, n) + np.where(s == 0, 2.0, 0.9) * (2 * t - 1) + 0.8 * s
+    q = 1 / (1 + np.exp(-logit))
+    return np.stack([1 - q, q], 1), t, s
+
+
+def _expected_rates(rule: np.ndarray, scores: np.ndarray, t: np.ndarray, s: np.ndarray):
+    """(accuracy, largest difference of either rate between groups), over the coin."""
+    r = rule[s]
+    share = r[:, 2] * (scores[:, 1] > r[:, 3]) + r[:, 4] * (scores[:, 1] > r[:, 5])
+    positive = r[:, 0] * r[:, 1] + (1 - r[:, 0]) * share
+    rate = [[positive[(t == c) & (s == g)].mean() for g in (0, 1)] for c in (0, 1)]
+    accuracy = np.where(t == 1, positive, 1 - positive).mean()
+    return accuracy, max(abs(a - b) for a, b in rate)
+
+
+def test_a_tolerance_is_kept_and_buys_accuracy() -> None:
+    from shasam.methods.posthoc import fit_binary
+
+    scores, t, s = _scored(4000, 0)
+    found = []
+    for tolerance in (0.0, 0.05, 0.2, 0.9):
+        rule, _ = fit_binary(scores, t, s, 2, grid=1000, tolerance=tolerance)
+        accuracy, gap = _expected_rates(rule, scores, t, s)
+        assert gap <= tolerance + 0.005
+        found.append(accuracy)
+    assert found == sorted(found) and found[2] > found[0] + 0.01
+    best = sum(max(np.mean((scores[s == g, 1] > c) == t[s == g]) for c in np.linspace(0, 1, 400))
+               * (s == g).mean() for g in (0, 1))  # fmt: skip
+    assert found[-1] == pytest.approx(best, abs=0.01)  # no constraint left
+
+
+def test_scales_are_the_best_of_the_grid_for_two_classes() -> None:
+    from shasam.methods.baselines import fit_scales
+
+    scores, t, s = _scored(600, 1)
+    log_q = np.log(scores)
+
+    def lowest(b: float) -> float:
+        right = (log_q + np.array([0.0, b])).argmax(1) == t
+        return min(right[(t == c) & (s == g)].mean() for c in (0, 1) for g in (0, 1))
+
+    b = fit_scales(log_q, t, t * 2 + s, worst=1.0)
+    assert b[0] == 0 and lowest(b[1]) == max(lowest(x) for x in np.linspace(-4, 4, 81))
+    plain = fit_scales(log_q, t, t * 2 + s, worst=0.0)
+    accuracy = [np.mean((log_q + np.array([0.0, x])).argmax(1) == t) for x in (0.0, plain[1], b[1])]
+    assert accuracy[1] >= max(accuracy)
+
+
+def test_dfr_keeps_the_rows_of_its_last_layer_from_the_features() -> None:
+    import torch
+
+    from shasam.methods.base import Stage
+    from shasam.methods.baselines import DFR
+    from shasam.models import ResNet18
+    from shasam.sampling import TrainingRows
+
+    n = 400
+    data = TrainingRows(torch.arange(n) % 2, torch.arange(n) // 2 % 2, torch.arange(n), 16, 0)
+    method = DFR(DFR.Config(), ResNet18("cifar", 4, None), 2, 2)
+    seen = {}
+    for stage in method.stages():
+        plan = method.batch_plan(Stage(stage.name, stage.groups, sampling=stage.sampling), data)
+        drawn = [plan.draw(0, step, lambda rows: rows).rows_B for step in range(60)]
+        seen[stage.name] = set(torch.cat(drawn).tolist())
+    assert seen["learn"].isdisjoint(seen["classify"])
+    assert len(seen["classify"]) == 80 and len(seen["learn"]) > 300

@@ -1,75 +1,294 @@
-"""Which model to take: decided on validation, and no more certain than the seeds are."""
+"""Which model to take: claims that the seeds show, no others, and none that contradict."""
 
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import yaml
-from tests.report.run_files import make_run
+from tests.report.run_files import CLASSES, GROUPS, make_run
 
+from shasam.commands.compare import _grid
 from shasam.errors import SpecError
+from shasam.metrics import Comparison, compare_seeds
+from shasam.metrics.counts import Counts
+from shasam.metrics.power import cell_rows, critical_values, smallest_gap
+from shasam.registry import lookup, names
 from shasam.report import write_report
-from shasam.report.comparison import recommendations
-from shasam.report.runs import opened_runs
+from shasam.report.advice import NEEDS_GROUP, Choice, recommendations, undominated
+from shasam.report.audits import limits_of
+from shasam.report.runs import opened_runs, recorded_subject
+from shasam.report.verdict import comparison_line
+
+Rates = list[list[float]]  # accuracy of (class, group)
 
 
-def runs_of(folder: Path, values: dict[str, list[tuple[float, float]]]) -> list[Path]:
-    """For each method validation accuracy and EO of its seeds."""
+def answer(path: Path, rates: Rates, rows: int) -> None:
+    """Write predictions that are right at those rates, with as many rows in each cell."""
+    cells = [(c, g, i < round(rate * rows)) for c, of in enumerate(rates)
+             for g, rate in enumerate(of) for i in range(rows)]  # fmt: skip
+    t, s, right = (np.array(x) for x in zip(*cells, strict=True))
+    p = np.where(right, t, 1 - t)
+    old = pq.read_table(path / "predictions.parquet")
+    table = pa.table({
+        "id": [f"i{k}" for k in range(len(t))], "target": t, "prediction": p, "sensitive": s,
+        "score_0": (p == 0) * 0.8 + 0.1, "score_1": (p == 1) * 0.8 + 0.1,
+    })  # fmt: skip
+    pq.write_table(table.replace_schema_metadata(old.schema.metadata), path / "predictions.parquet")
+
+
+def runs_of(
+    folder: Path, methods: dict[str, dict[int, Rates] | list[Rates]], rows: int = 1000
+) -> list[Path]:
+    """Runs whose seeds have those rates."""
     paths = []
-    for method, seeds in values.items():
-        for seed, (accuracy, eo) in enumerate(seeds):
-            path = make_run(folder, f"{method}-{seed}", method=method, seed=seed, n=200)
-            spec = yaml.safe_load((path / "spec.yaml").read_text()) | {"seed": seed}
-            (path / "spec.yaml").write_text(yaml.safe_dump(spec))
-            metrics = json.loads((path / "metrics.json").read_text())
-            metrics["val"] = {"accuracy": {"value": accuracy}, "eo_mean": {"value": eo}}
-            (path / "metrics.json").write_text(json.dumps(metrics))
+    for method, of_seeds in methods.items():
+        seeds = of_seeds if isinstance(of_seeds, dict) else dict(enumerate(of_seeds))
+        for seed, rates in seeds.items():
+            path = make_run(folder, f"{method}-{seed}", method=method, seed=seed, n=40)
+            answer(path, rates, rows)
             paths.append(path)
     return paths
 
 
-PLAIN = [(0.80, 0.20), (0.81, 0.21), (0.80, 0.19)]
-FAIR = [(0.80, 0.05), (0.80, 0.06), (0.80, 0.04)]
-NOISY = [(0.80, 0.30), (0.81, 0.02), (0.80, 0.10)]
+def advice(paths: list[Path], *args: object) -> str:
+    (line,) = recommendations(opened_runs(paths), *args)
+    return line
 
 
-def test_the_smallest_gap_within_a_point_of_accuracy_is_recommended_with_its_interval(
-    tmp_path: Path,
-) -> None:
-    poor = [(0.60, 0.01)] * 3  # fair because it knows nothing
-    runs = opened_runs(runs_of(tmp_path, {"ce": PLAIN, "fair": FAIR, "poor": poor}))
-    (line,) = recommendations(runs)
-    assert line.startswith("Take fair:") and "of the 2 methods within a point" in line
-    assert "Against ce its EO is smaller by 15.0 points" in line and "3 seeds" in line
-    assert "fair-2" in line  # the seed with the smallest gap on validation
-    (line,) = recommendations(runs, "fair")
-    assert "Against" in line  # it is the baseline itself: it is set against the next best
+def flat(accuracy: float, *gaps: float) -> list[Rates]:
+    """For each seed that accuracy and that gap in both classes."""
+    return [[[accuracy + g / 2, accuracy - g / 2]] * 2 for g in gaps]
+
+
+PLAIN = flat(0.80, 0.20, 0.21, 0.19)
+FAIR = flat(0.80, 0.05, 0.06, 0.04)
+NOISY = flat(0.80, 0.30, 0.02, 0.10)
+COSTLY = flat(0.75, 0.05, 0.06, 0.04)
+
+
+def test_a_method_that_is_shown_to_be_fairer_is_taken_with_its_price(tmp_path: Path) -> None:
+    paths = runs_of(tmp_path, {"ce": PLAIN, "fair": FAIR, "noisy": NOISY})
+    said = advice(paths)
+    assert said.startswith("Take fair: gap 5.0, smaller by 15.0 points (")
+    assert "its accuracy is not shown to differ" in said
+    assert "ce: 80.0 % accuracy, gap (EO) 20.0 points, the mean of 3 seeds." in said
+    assert "No other gap is shown to differ from that of ce (noisy)" in said
+    assert "allow for 2 methods" in said
     with pytest.raises(SpecError, match="--baseline fiar"):
-        recommendations(runs, "fiar")
+        advice(paths, "fiar")
+    assert advice(paths, "fair@mlp").startswith("No method is shown to be fairer than fair")
 
 
-def test_what_seeds_do_not_show_is_said_to_be_not_established(tmp_path: Path) -> None:
-    runs = opened_runs(runs_of(tmp_path / "a", {"ce": PLAIN, "noisy": NOISY}))
-    (line,) = recommendations(runs)
-    assert line.startswith("Take noisy:") and "a smaller EO is not established" in line
-    runs = opened_runs(runs_of(tmp_path / "b", {"ce": PLAIN[:1], "fair": FAIR[:1]}))
-    (line,) = recommendations(runs)
-    assert "the difference is not established: they have 1 seed in common" in line
+def test_nothing_is_recommended_as_fairer_where_nothing_is_shown_to_be(tmp_path: Path) -> None:
+    said = advice(runs_of(tmp_path, {"ce": PLAIN, "noisy": NOISY}))
+    assert "Take" not in said
+    found = re.match(
+        r"No method is shown to be fairer than ce; keep ce; the smallest difference this "
+        r"comparison can show is ([\d.]+) points\.",
+        said,
+    )
+    assert found
+    x, y = ([2 * s[0][0] - 1.6 for s in of] for of in (NOISY, PLAIN))
+    c = compare_seeds(x, y)
+    assert float(found[1]) == pytest.approx(50 * (c.high - c.low), abs=0.06)
+    assert "Nearest is noisy, with a gap of 14.0" in said and "seeds would show it" in said
 
 
-def test_the_page_recommends_compares_with_the_baseline_asked_for_and_can_leave_out_pictures(
-    tmp_path: Path,
-) -> None:
+def test_a_smaller_gap_for_much_accuracy_is_a_choice_and_not_advice(tmp_path: Path) -> None:
+    said = advice(runs_of(tmp_path, {"ce": PLAIN, "posthoc": COSTLY}))
+    assert said.startswith(
+        "No method is shown to be fairer than ce within a point of its accuracy; keep ce unless"
+    )
+    assert "posthoc: gap 5.0, smaller by 15.0 points" in said
+    assert "it costs 5.0 points (" in said and "it needs the group of every row" in said
+    assert "The model is ce-0 (ce)" in said
+
+
+def test_methods_that_need_the_group_are_known_without_torch() -> None:
+    assert set(NEEDS_GROUP) == {n for n in names("method") if lookup("method", n).decides_by_group}
+
+
+def test_every_claim_has_an_interval_that_excludes_zero(tmp_path: Path) -> None:
+    """Three seeds and several methods: noise must not become a sentence."""
+    rng = np.random.default_rng(0)
+    methods = {f"m{k}": flat(0.75, *rng.uniform(0.02, 0.2, 3)) for k in range(5)}
+    said = advice(runs_of(tmp_path, {"ce": PLAIN, **methods, "fair": FAIR}))
+    claims = re.findall(r"(?:smaller|larger)[^.(]*by [\d.]+ points \(([\d.]+) to ([\d.]+)", said)
+    assert claims and all(float(low) > 0 for low, _ in claims)
+
+
+def test_the_interval_of_several_comparisons_excludes_zero_where_p_says_so() -> None:
+    rng = np.random.default_rng(1)
+    both = set()
+    for shift in np.linspace(0, 3, 60):
+        c = compare_seeds(list(rng.normal(shift, 1, 4)), [0.0] * 4, comparisons=5)
+        assert (c.low > 0 or c.high < 0) == (c.p < 0.05) == c.shown
+        both.add(c.shown)
+    assert both == {True, False}
+
+
+def test_a_p_that_the_interval_contradicts_is_no_claim() -> None:
+    """-17.5 to 2.9 with p = 0.028: the sentence once said 'a smaller gap by 5.1 points'."""
+    odd = Comparison(-0.051, -0.175, 0.029, 0.028, 39)
+    same = Comparison(0.0, -0.02, 0.02, 0.9, 39)
+    line = comparison_line("posthoc", "ce", {"eo_mean": odd, "accuracy": same})
+    assert "smaller" not in line and "0.028" not in line
+    assert "not clearly different in the gap between groups (EO) (−17.5 to 2.9)" in line
+
+
+def test_the_split_that_a_method_was_fitted_on_does_not_rank_it(tmp_path: Path) -> None:
+    """Post-processing looks perfect on validation, where its thresholds were fitted."""
+    paths = runs_of(tmp_path, {"ce": PLAIN, "posthoc": PLAIN})
+    for path in paths:
+        body = json.loads((path / "metrics.json").read_text())
+        eo = 0.01 if path.name.startswith("posthoc") else 0.3
+        body["val"] = {"accuracy": {"value": 0.9}, "eo_mean": {"value": eo}}
+        (path / "metrics.json").write_text(json.dumps(body))
+    assert advice(paths).startswith("No method is shown to be fairer than ce")
+
+
+def test_the_model_is_not_the_luckiest_seed(tmp_path: Path) -> None:
+    said = advice(runs_of(tmp_path, {"ce": PLAIN, "fair": FAIR}))
+    assert "The model is fair-0 (fair): its first seed" in said  # fair-2 has the smallest gap
+
+
+def test_one_seed_establishes_nothing(tmp_path: Path) -> None:
+    said = advice(runs_of(tmp_path, {"ce": PLAIN[:1], "fair": FAIR[:1]}))
+    assert "not established: they have 1 seed in common" in said and "keep ce" in said
+    assert "Take" not in said
+
+
+def test_partial_comparisons_are_made_on_common_seeds(tmp_path: Path) -> None:
+    good, bad = flat(0.90, 0.1)[0], flat(0.60, 0.1)[0]
+    paths = runs_of(tmp_path, {"ce": {0: good, 1: bad}, "other": {0: good}})
+    said = advice(paths)
+    assert "they are compared on seed 0; 1 run of other seeds is left out" in said
+    assert "ce: 90.0 % accuracy" in said
+    page = write_report(paths, tmp_path / "c.html").read_text()
+    table = page[page.index('aria-label="Methods,') :]
+    assert table.index("90.0") < table.index("</table>") and "75.0" not in table[:2000]
+    apart = runs_of(tmp_path / "b", {"ce": {0: good}, "other": {1: good}})
+    assert "No seed is common to all methods" in advice(apart)
+
+
+def test_the_encoder_is_named_only_where_it_differs(tmp_path: Path) -> None:
+    paths = runs_of(tmp_path, {"ce": PLAIN, "fair": FAIR})
+    for k, path in enumerate(paths):
+        spec = yaml.safe_load((path / "spec.yaml").read_text())
+        (path / "spec.yaml").write_text(yaml.safe_dump({**spec, "model": {"encoder": "mlp"}}))
+        if k == 0:
+            assert {run.method for run in opened_runs(paths)} == {"ce@mlp", "fair", "ce"}
+    assert {run.method for run in opened_runs(paths)} == {"ce", "fair"}
+
+
+def test_gaps_of_opposite_sign_do_not_cancel_in_the_picture(tmp_path: Path) -> None:
+    signs = [[[0.85, 0.75], [0.8 + g / 2, 0.8 - g / 2]] for g in (0.098, -0.134, -0.016)]
+    paths = runs_of(tmp_path, {"ce": PLAIN, "shasam": signs}, rows=1000)
+    page = write_report(paths, tmp_path / "c.html").read_text()
+    page = page[page.index('id="verdict"') : page.index('id="setting-0"')]
+    labels = [float(x) for x in re.findall(r">gap ([\d.]+)<", page)]
+    assert labels[3] == pytest.approx(8.3, abs=0.11)  # and not 1.7
+    subjects = [recorded_subject(r) for r in opened_runs(paths) if r.method == "shasam"]
+    eo = np.mean([s.estimates["eo_mean"].value for s in subjects])
+    assert np.mean(labels[1::2]) == pytest.approx(100 * eo, abs=0.11)
+    ends = re.findall(r'd="M([\d.]+) [\d.]+L([\d.]+) [\d.]+" class="whisker"', page)
+    lengths = [100 * (float(b) - float(a)) / 384 for a, b in ends]
+    assert lengths == pytest.approx(labels, abs=0.1)
+
+
+# -- limits ---------------------------------------------------------------------------------------
+
+
+def test_a_limit_names_the_most_accurate_model_that_is_shown_to_keep_it(tmp_path: Path) -> None:
+    cheap = flat(0.77, 0.01, 0.01, 0.01)
+    low = flat(0.70, 0.0, 0.0, 0.0)
+    paths = runs_of(tmp_path, {"ce": PLAIN, "cheap": cheap, "low": low}, rows=4000)
+    said = advice(paths, None, limits_of(["eo_mean=0.05"]))
+    assert "2 are shown to keep it; the most accurate is cheap" in said
+    assert "It costs 3.0 points (3.0 to 3.0, p < 0.001) of accuracy against ce." in said
+    assert "The model is cheap-0" in said
+
+
+def test_a_limit_that_cannot_be_shown_says_how_many_rows_would(tmp_path: Path) -> None:
+    paths = runs_of(tmp_path, {"ce": PLAIN, "fair": flat(0.8, 0.0, 0.0, 0.0)}, rows=40)
+    said = advice(paths, None, limits_of(["eo_mean=0.05"]))
+    assert "no model is shown to keep it. The best effort is fair" in said
+    assert "points from the limit" in said
+    found = re.search(r"cannot show a gap below ([\d.]+) points; ([\d,]+) images in each", said)
+    assert found
+    counts = Counts(np.array([[[32, 32], [8, 8]], [[8, 8], [32, 32]]]), CLASSES, GROUPS)
+    smallest = smallest_gap(counts)
+    assert smallest is not None
+    assert float(found[1]) == pytest.approx(100 * smallest.gap, abs=0.06)
+    assert int(found[2].replace(",", "")) == cell_rows(counts, 0.05)
+
+
+def test_the_rows_asked_for_show_the_gap() -> None:
+    counts = Counts(np.array([[[32, 32], [8, 8]], [[8, 8], [32, 32]]]), CLASSES, GROUPS)
+    rows = cell_rows(counts, 0.05)
+    error = np.sqrt(2 * 0.8 * 0.2 / rows)
+    assert critical_values(2) * error == pytest.approx(0.05, rel=0.01)
+    many = Counts(counts.n_CPG * rows // 40, CLASSES, GROUPS)
+    found = smallest_gap(many)
+    assert found is not None and found.gap == pytest.approx(0.05, rel=0.02)
+
+
+def test_a_lowest_rate_can_be_asked_for(tmp_path: Path) -> None:
+    paths = runs_of(tmp_path, {"ce": PLAIN, "fair": FAIR}, rows=2000)
+    said = advice(paths, None, limits_of(["worst_group_accuracy=0.74"]))
+    assert "1 is shown to keep it; the most accurate is fair" in said and "lower end" in said
+
+
+def test_the_page_says_it_once_and_can_leave_out_pictures(tmp_path: Path) -> None:
     paths = runs_of(tmp_path, {"ce": PLAIN, "fair": FAIR})
     item = {"id": "x", "gain": 1.0, "similarity": 0.5, "thumb": "data:image/jpeg;base64,/9j/4AAQ"}
     sets = {"anchors": [item], "positives": [item], "negatives": [item]}
     body = {"iterations": [{"step": 1, "target": 0, "sensitive": 0, "sets": sets}]}
     (paths[-1] / "mining.json").write_text(json.dumps(body))
-    page = write_report(paths, tmp_path / "a.html", baseline="fair").read_text()
-    assert "Take fair:" in page and "ce against fair:" in page
+    limits = limits_of(["eo_mean=0.2"])
+    page = write_report(paths, tmp_path / "a.html", baseline="fair", limits=limits).read_text()
+    assert page.count("ce is shown to have a larger gap than fair") == 1
+    assert page.count("ce against fair:") == 1 and "eo_mean=0.2: of 2 methods" in page
     one = write_report(paths[-1:], tmp_path / "b.html").read_text()
     assert "base64,/9j/4AAQ" in one
     one = write_report(paths[-1:], tmp_path / "c.html", thumbnails=False).read_text()
     assert "base64,/9j/4AAQ" not in one and "left out to keep the page small" not in one
+
+
+# -- the front ------------------------------------------------------------------------------------
+
+
+def test_the_front_is_what_nothing_dominates() -> None:
+    given = {"a": (0.8, 0.2), "b": (0.7, 0.1), "c": (0.69, 0.15), "d": (0.7, 0.05), "e": (0.8, 0.2)}
+    choices = [Choice(name, name, *at) for name, at in given.items()]
+    assert [c.name for c in undominated(choices)] == ["d", "a"]
+
+
+def test_values_of_a_dial_are_drawn_as_one_line_and_first(tmp_path: Path) -> None:
+    paths = runs_of(tmp_path, {"ce": PLAIN, "grl": FAIR})
+    more = runs_of(tmp_path / "b", {"grl": flat(0.75, 0.01, 0.02, 0.01)})
+    for k, path in enumerate([*paths[3:], *more]):
+        spec = yaml.safe_load((path / "spec.yaml").read_text())
+        spec["options"] = {"strength": 0.3 if k < 3 else 3.0}
+        (path / "spec.yaml").write_text(yaml.safe_dump(spec))
+    page = write_report([*paths, *more], tmp_path / "c.html").read_text()
+    verdict = page[page.index('id="verdict"') : page.index('id="setting-0"')]
+    label = re.search(r"Accuracy against the gap\. Not dominated: ([^\"<]*)", verdict)
+    assert label and "grl (strength 0.3) 80.0 % at 5.0" in label[1]
+    assert "ce" not in label[1]  # dominated: as accurate, with a larger gap
+    assert verdict.index("What each gap costs") < verdict.index("The number is the average gap")
+
+
+def test_compare_turns_every_dial() -> None:
+    grid = _grid(["ce", "grl", "posthoc"], {}, "quick", 2, front=True)
+    assert [run.get("options") for run in grid["runs"]] == [
+        None, {"strength": 0.3}, {"strength": 1.0}, {"strength": 3.0},
+        {"tolerance": 0.1}, {"tolerance": 0.05}, {"tolerance": 0.0},
+    ]  # fmt: skip
+    assert len(_grid(["ce", "grl"], {}, "quick", 2)["runs"]) == 2

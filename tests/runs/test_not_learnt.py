@@ -13,8 +13,9 @@ from tests.data.vector_files import vectors, write_labels
 from shasam.cli import main
 from shasam.errors import InputError, ShasamWarning
 from shasam.export import export
+from shasam.report.advice import recommendations
 from shasam.report.cards import model_card
-from shasam.report.comparison import recommendations, settings_of
+from shasam.report.comparison import settings_of
 from shasam.report.page import write_report
 from shasam.report.run_tables import as_markdown, rows_of
 from shasam.report.runs import learnt_of
@@ -115,7 +116,7 @@ def test_a_comparison_marks_it_and_does_not_recommend_it(broken, good, tmp_path)
     (advice,) = recommendations(runs)
     assert "ce@mlp is left out: 1 of its 1 run has not learnt" in advice
     assert "Take" not in advice
-    assert "ce@mlp (1 of 1 not learnt)" in as_markdown(rows_of([run.path for run in runs]))
+    assert "ce (1 of 1 not learnt)" in as_markdown(rows_of([run.path for run in runs]))
     (block,) = settings_of(runs, {}, draws=200, seed=0)
     assert [row["mark"] for row in block["rows"]] == ["not learnt", ""]
     assert (

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from cyclopts import Parameter
 
 from shasam.commands.flags import (
     NO_DATA,
@@ -21,6 +23,7 @@ from shasam.runs.execution import LOCALLY
 
 if TYPE_CHECKING:
     from shasam.output import Screen
+    from shasam.report.audits import Limit
     from shasam.report.run_tables import ResultRow
 
 
@@ -36,6 +39,8 @@ def compare(
     out: Path = Path("runs"),
     page: Path = Path("comparison.html"),
     baseline: str | None = None,
+    limit: Annotated[list[str] | None, Parameter(negative=())] = None,
+    front: bool = False,
     thumbnails: bool = True,
     how: HowFlags = LOCALLY,
 ) -> None:
@@ -57,6 +62,12 @@ def compare(
         File of the comparison page; the figures are written beside it as SVG.
     baseline
         The method that others are compared with; cross-entropy without it, or the first.
+    limit
+        What a model is to keep, such as eo_mean=0.05: the most accurate model that is shown to
+        keep it is named, with its price in accuracy. May be given several times.
+    front
+        Train every method at several values of its dial (`shasam methods` names them), and draw
+        what each gap costs in accuracy.
     thumbnails
         Keep and show pictures of mined images; --no-thumbnails leaves them out.
     """
@@ -65,7 +76,8 @@ def compare(
     from shasam.pipeline.sweeps import expand, says
     from shasam.pipeline.sweeps import sweep as carry_out
     from shasam.registry import lookup, names
-    from shasam.report.comparison import named_baseline
+    from shasam.report.advice import named_baseline
+    from shasam.report.audits import limits_of
     from shasam.spec.run import inputs_of
 
     # the ViT methods are to be seen beside cross-entropy on a ViT, whose batches are theirs
@@ -73,13 +85,14 @@ def compare(
     chosen = everything if methods == "all" else [m.strip() for m in methods.split(",")]
     if baseline is not None:
         named_baseline(chosen, baseline)  # before anything is trained
+    limits = limits_of(limit or [])
     base = layer(data, model, train, set_)
     console = Screen()
     if methods == "all" and inputs_of(base.get("data", {}).get("name")) == "vectors":
         tied = [m for m in chosen if "@" in m or lookup("method", m).needs_images]
         chosen = [m for m in chosen if m not in tied]
         console.print(f"left out, as they are tied to image networks: {', '.join(tied)}")
-    specs = expand(_grid(chosen, base, profile, seeds))
+    specs = expand(_grid(chosen, base, profile, seeds, front=front))
     check_writable(page)
     console.print(f"{len(specs)} runs in {out}")
     console.print(how.line(), soft_wrap=True)
@@ -94,30 +107,45 @@ def compare(
     done = [outcome.path for outcome in outcomes if outcome.status != "failed"]
     if not done:
         raise SystemExit(1)
-    _show(done, page, baseline, thumbnails, console)
+    _show(done, page, baseline, limits, thumbnails, console)
     if len(done) < len(outcomes):
         raise SystemExit(1)
 
 
-def _grid(methods: list[str], base: dict[str, Any], profile: str, seeds: int) -> dict[str, Any]:
-    """Every method with every seed; the split follows the seed."""
-    runs = []
+def _grid(
+    methods: list[str], base: dict[str, Any], profile: str, seeds: int, *, front: bool = False
+) -> dict[str, Any]:
+    """Every method with every seed, or every value of its dial; the split follows the seed."""
+    from shasam.registry import lookup
+
+    runs: list[dict[str, Any]] = []
     for asked in methods:
         name, _, encoder = asked.partition("@")
-        runs.append({"method": name, **({"model": {"encoder": encoder}} if encoder else {})})
+        run = {"method": name, **({"model": {"encoder": encoder}} if encoder else {})}
+        dial = lookup("method", name).dial if front else None
+        if dial is None:
+            runs.append(run)
+        else:
+            runs += [run | {"options": {dial.option: value}} for value in dial.values]
     grid = {"seed": list(range(seeds)), "data.seed": "same as seed"}
     return {"profile": profile, "base": base, "grid": grid, "runs": runs}
 
 
 def _show(
-    done: list[Path], page: Path, baseline: str | None, thumbnails: bool, console: Screen
+    done: list[Path],
+    page: Path,
+    baseline: str | None,
+    limits: Sequence[Limit],
+    thumbnails: bool,
+    console: Screen,
 ) -> None:
     """Tables and the advice on the screen and as Markdown, and the page."""
+    from shasam.errors import SpecError
     from shasam.files import write_atomic
     from shasam.metrics import catalogue
     from shasam.output import markdown_text
     from shasam.report import rows_of, write_report
-    from shasam.report.comparison import recommendations
+    from shasam.report.advice import named_baseline, recommendations
     from shasam.report.run_tables import as_markdown
     from shasam.report.runs import opened_runs
     from shasam.runs.directory import RunDirectory
@@ -129,17 +157,27 @@ def _show(
         console.print(settings)
     text = page.with_suffix(".md")
     opened = opened_runs(done)
-    if baseline is not None and baseline not in {run.method.split(" (")[0] for run in opened}:
-        console.print(f"no run of the baseline {baseline} has come to its end")
-        baseline = None
-    advice = recommendations(opened, baseline)
+    if baseline is not None:
+        try:
+            named_baseline([run.method for run in opened], baseline)
+        except SpecError:
+            console.print(f"no run of the baseline {baseline} has come to its end")
+            baseline = None
+    advice = recommendations(opened, baseline, limits)
     for line in advice:
         console.print(line)
     write_atomic(
         text, "\n\n".join([as_markdown(rows).rstrip(), *map(markdown_text, advice)]) + "\n"
     )
     figures = page.parent / "figures"
-    write_report(done, page, figures_dir=figures, baseline=baseline, thumbnails=thumbnails)
+    write_report(
+        done,
+        page,
+        figures_dir=figures,
+        baseline=baseline,
+        thumbnails=thumbnails,
+        limits=limits,
+    )
     for kind, place in (("page", page), ("table", text), ("figures", figures)):
         console.print(f"{kind:11s}{place}", soft_wrap=True)
 

@@ -8,6 +8,7 @@ need("torch", __name__)
 
 from shasam.losses.rivals import (
     conditional_group_mmd,
+    conditional_hsic,
     dann_ramp,
     distillation_mmd,
     fscl,
@@ -16,6 +17,7 @@ from shasam.losses.rivals import (
     negative_entropy,
     permute_blocks,
     reverse_gradient,
+    soft_gap,
     standard_normal_kl,
     supcon,
     total_correlation,
@@ -26,6 +28,7 @@ __all__ = [
     "FLCMILoss",
     "LogDetCMILoss",
     "conditional_group_mmd",
+    "conditional_hsic",
     "dann_ramp",
     "distillation_mmd",
     "flcmi",
@@ -36,6 +39,7 @@ __all__ = [
     "negative_entropy",
     "permute_blocks",
     "reverse_gradient",
+    "soft_gap",
     "standard_normal_kl",
     "supcon",
     "total_correlation",

@@ -338,6 +338,40 @@ def distillation_mmd(
     return total
 
 
+def soft_gap(q_BC: Tensor, t_B: Tensor, s_B: Tensor) -> Tensor:
+    """Mean over classes y and pairs of groups a < b of |mean q_y (y, a) - mean q_y (y, b)|.
+
+    ``q_BC`` are probabilities; cells that the batch lacks are left out, and it is 0 if no pair is
+    left.
+    """
+    gaps = []
+    for t in t_B.unique():
+        means = [q_BC[(t_B == t) & (s_B == s), t].mean() for s in s_B[t_B == t].unique()]
+        gaps += [(a - b).abs() for a, b in combinations(means, 2)]
+    return torch.stack(gaps).mean() if gaps else q_BC.sum() * 0.0
+
+
+def conditional_hsic(x_BD: Tensor, t_B: Tensor, s_B: Tensor, *, sigma: float = 1.0) -> Tensor:
+    """Mean over classes y of tr(K H L H) / (n - 1)², K of features, L_ij = [s_i = s_j].
+
+    K = exp(-d²/(2·scale)) with the scale σ times the mean squared distance of the batch, a
+    constant; H centres. Classes with fewer than two rows are left out.
+    """
+    with torch.no_grad():
+        scale = sigma * squared_distances(x_BD, x_BD).mean()
+    found = []
+    for t in t_B.unique():
+        x_nD, s_n = x_BD[t_B == t], s_B[t_B == t]
+        n = len(s_n)
+        if n < 2:
+            continue
+        k_nn = torch.exp(-squared_distances(x_nD, x_nD) / (2 * scale))
+        l_nn = (s_n[:, None] == s_n[None, :]).to(k_nn.dtype)
+        centred_nn = k_nn - k_nn.mean(0) - k_nn.mean(1, keepdim=True) + k_nn.mean()
+        found.append((centred_nn * l_nn).sum() / (n - 1) ** 2)
+    return torch.stack(found).mean() if found else x_BD.sum() * 0.0
+
+
 def conditional_group_mmd(x_BD: Tensor, t_B: Tensor, s_B: Tensor, *, sigma: float = 1.0) -> Tensor:
     """Compute the mean MMD² between groups within each class.
 

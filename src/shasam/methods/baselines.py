@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import ClassVar, Literal
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
+from shasam.keyed import keyed
 from shasam.methods.base import Dial, Method, MethodConfig, Stage
 from shasam.models import Classifier, Encoder
 from shasam.registry import register
-from shasam.sampling import TrainingRows
-from shasam.types import Batch, Losses
+from shasam.sampling import BatchPlan, TrainingRows
+from shasam.types import Batch, Losses, Predictions
 
 # -------------------------------------------------------------------------------------------------
 # Cross-entropy, end to end, without any fairness term.
@@ -190,3 +193,160 @@ class GroupDRO(CE):
         total = (self.weights_K.to(loss_K.dtype) * loss_K).sum()
         parts = {"target": each_B.detach().mean(), "largest_weight": self.weights_K.max()}
         yield "main", Losses(total, parts)
+
+
+# -------------------------------------------------------------------------------------------------
+# Class-specific scaling: one scalar a class on the scores of cross-entropy, chosen on validation.
+# -------------------------------------------------------------------------------------------------
+
+_SCALES = np.linspace(-4.0, 4.0, 81)  # logarithms of a class's scalar that are tried
+
+
+@register("scaling", kind="method")
+class Scaling(CE):
+    """Cross-entropy; then log q_c + b_c, with b chosen on validation.
+
+    b maximises (1 - worst)·accuracy + worst·(accuracy of the worst cell), coordinate by coordinate
+    over a grid until nothing changes. The group is read on validation alone. Validation metrics of
+    a run are those before scaling.
+    """
+
+    summary = "cross-entropy, then one scalar a class, chosen for the worst cell of validation"
+    reference = "Seo et al., class-specific scaling, WACV 2025"
+    dial = Dial("worst", (0.25, 0.5, 1.0))
+
+    class Config(CEConfig):
+        worst: float = Field(
+            1.0, ge=0, le=1, description="Weight of the worst cell against the mean accuracy."
+        )
+
+    config: Config
+    log_scale_C: Tensor
+
+    def __init__(self, config: Config, encoder: Encoder, classes: int, groups: int) -> None:
+        super().__init__(config, encoder, classes, groups)
+        self.register_buffer("log_scale_C", torch.zeros(classes))
+
+    def after_training(self, validation: Predictions) -> None:
+        log_q = np.log(np.clip(validation.scores.astype(np.float64), 1e-12, None))
+        cell = validation.target * self.groups + validation.sensitive
+        found = fit_scales(log_q, validation.target, cell, self.config.worst)
+        self.log_scale_C.copy_(torch.from_numpy(found))
+
+    def classify(self, features: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        scores = self.classifier(features["encoder"])
+        return {"encoder": scores + self.log_scale_C.to(scores.dtype)}
+
+
+def fit_scales(
+    log_q_NC: np.ndarray, t_N: np.ndarray, cell_N: np.ndarray, worst: float
+) -> np.ndarray:
+    """What is added to each class's log-probability; the first class keeps 0.
+
+    Of equally good values the one nearest to 0 is taken.
+    """
+    cells = [cell_N == k for k in np.unique(cell_N)]
+
+    def goodness(b_C: np.ndarray) -> float:
+        right_N = (log_q_NC + b_C).argmax(1) == t_N
+        lowest = min(float(right_N[members].mean()) for members in cells)
+        return (1 - worst) * float(right_N.mean()) + worst * lowest
+
+    b_C = np.zeros(log_q_NC.shape[1])
+    best, before = goodness(b_C), -1.0
+    while best > before:
+        before = best
+        for c in range(1, len(b_C)):
+            for step in sorted(_SCALES, key=abs):
+                tried_C = b_C.copy()
+                tried_C[c] = step
+                if (value := goodness(tried_C)) > best + 1e-12:
+                    best, b_C = value, tried_C
+    return b_C
+
+
+# -------------------------------------------------------------------------------------------------
+# DFR: the last layer learnt again on balanced rows that the features have not seen.
+# -------------------------------------------------------------------------------------------------
+
+
+@register("dfr", kind="method")
+class DFR(CE):
+    """Stage learn: CE on most of the training rows. Stage classify: a new linear layer on balanced
+    batches of the others, the features frozen.
+
+    The published form takes the held-out rows from validation and averages ten L1-penalised
+    layers; here a share of the training rows is held out and one layer is trained.
+    """
+
+    summary = "cross-entropy, then a new last layer on balanced held-out rows"
+    reference = "Kirichenko, Izmailov and Wilson, ICLR 2023 (DFR)"
+    dial = Dial("balance", (0.0, 0.5, 1.0))
+    row_wise = False
+
+    class Config(CEConfig):
+        held_out: float = Field(
+            0.2, gt=0, lt=1, description="Share of the training rows for the last layer."
+        )
+        balance: float = Field(
+            1.0, ge=0, le=1,
+            description="Share of the last layer's loss in which all cells weigh the same; the "
+            "rest weighs rows as they come.",
+        )  # fmt: skip
+
+    config: Config
+    natural_CG: Tensor
+
+    def __init__(self, config: Config, encoder: Encoder, classes: int, groups: int) -> None:
+        super().__init__(config, encoder, classes, groups)
+        self.last = Classifier(encoder.out_dim, None, classes, standardise=True)
+        # what a row of a balanced batch weighs where rows count as they come
+        self.register_buffer("natural_CG", torch.ones(classes, groups), persistent=False)
+
+    def stages(self) -> tuple[Stage, ...]:
+        last = Stage("classify", ("classifier",), sampling="balanced", inputs="features")
+        return (Stage("learn", ("main",)), last)
+
+    def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
+        main = [*self.encoder.parameters(), *self.classifier.parameters()]
+        return {"main": main, "classifier": list(self.last.parameters())}
+
+    def begin_stage(self, stage: Stage, data: TrainingRows) -> None:
+        if stage.name == "classify":
+            cell = (data.t_N[data.rows] * self.groups + data.s_N[data.rows]).cpu()
+            share_K = torch.bincount(cell, minlength=self.classes * self.groups).float()
+            share_K *= share_K.count_nonzero() / share_K.sum()
+            self.natural_CG.copy_(share_K.view(self.classes, self.groups))
+
+    def batch_plan(self, stage: Stage, data: TrainingRows) -> BatchPlan:
+        held_n = self.held_out(data)
+        rows = data.rows[held_n if stage.name == "classify" else ~held_n]
+        return super().batch_plan(stage, replace(data, rows=rows))
+
+    def held_out(self, data: TrainingRows) -> Tensor:
+        """Which training rows are kept for the last layer: of every cell the same share."""
+        cell_n = (data.t_N[data.rows] * self.groups + data.s_N[data.rows]).cpu()
+        held_n = torch.zeros(len(cell_n), dtype=torch.bool)
+        for k in cell_n.unique().tolist():
+            (place,) = torch.where(cell_n == k)
+            order = keyed(data.seed, k).permutation(len(place))
+            number = max(1, round(self.config.held_out * len(place)))
+            held_n[place[torch.from_numpy(order[:number])]] = True
+        return held_n
+
+    def steps(self, batch: Batch, stage: str) -> Iterator[tuple[str, Losses]]:
+        if stage == "learn":
+            yield from super().steps(batch, stage)
+            return
+        features_BD = batch.features.get("encoder")
+        if features_BD is None:
+            with torch.no_grad():
+                features_BD = self.encoder(batch.images)
+        loss_B = F.cross_entropy(self.last(features_BD).float(), batch.t_VB, reduction="none")
+        natural_B = self.natural_CG[batch.t_VB, batch.s_VB]
+        weight_B = self.config.balance + (1 - self.config.balance) * natural_B
+        loss = (weight_B * loss_B).mean()
+        yield "classifier", Losses(loss, {"ce": loss.detach()})
+
+    def classify(self, features: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        return {"encoder": self.last(features["encoder"])}

@@ -5,13 +5,15 @@ from __future__ import annotations
 import hashlib
 import warnings
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
-from pydantic import Field
+from pydantic import Field, model_serializer
 from torch import Tensor
 
 from shasam.errors import ShasamWarning
+from shasam.methods.base import Dial
 from shasam.methods.baselines import CE, CEConfig
 from shasam.models import Encoder
 from shasam.registry import register
@@ -31,33 +33,77 @@ def uniform_by_id(ids: Array, seed: int) -> Array:
 
 
 def fit_binary(
-    scores: Array, target: Array, group: Array, groups: int, *, grid: int
+    scores: Array, target: Array, group: Array, groups: int, *, grid: int, tolerance: float = 0.0
 ) -> tuple[Array, Array]:
     """Rules (G, 6) of ``p_ignore, constant, p0, threshold0, p1, threshold1``, and who has one.
 
     P(1) = p_ignore · constant + (1 - p_ignore) · (p0 [score > threshold0] + p1 [score >
     threshold1]). The common point is the one of the groups' lowest ROC hull with the highest
-    accuracy; a group above it is drawn down towards the diagonal.
+    accuracy; a group above it is drawn down towards the diagonal. With a ``tolerance``, both rates
+    of two groups may differ by so much: each group has the best point of its own in a common box.
     """
     rules, fitted = np.zeros((groups, 6)), _has_all_classes(target, group, groups, classes=2)
     if not fitted.any():
         return rules, fitted
     x = np.linspace(0.0, 1.0, grid + 1)
-    hulls = {g: _hull(scores[group == g, 1], target[group == g]) for g in np.flatnonzero(fitted)}
+    hulls = {
+        g: _hull(scores[group == g, 1], target[group == g]) for g in np.flatnonzero(fitted).tolist()
+    }
     heights = {g: np.interp(x, hull[:, 0], hull[:, 1]) for g, hull in hulls.items()}
     lowest = np.min(list(heights.values()), axis=0)
     used = fitted[group]
     positives, negatives = (target[used] == 1).sum(), (target[used] == 0).sum()
     best = int(np.argmax(positives * lowest + negatives * (1 - x)))
+    aims = {g: (best, float(lowest[best])) for g in hulls}
+    if tolerance > 0:
+        weights = {
+            g: ((target[group == g] == 1).sum(), (target[group == g] == 0).sum()) for g in hulls
+        }
+        aims = _relaxed(x, heights, weights, tolerance)
     for g, hull in hulls.items():
+        at, height = aims[g]
         # the piece of the hull above x: its two ends, and how far along it x is
-        right = min(max(int(np.searchsorted(hull[:, 0], x[best], side="right")), 1), len(hull) - 1)
+        right = min(max(int(np.searchsorted(hull[:, 0], x[at], side="right")), 1), len(hull) - 1)
         (x0, _, threshold0), (x1, _, threshold1) = hull[right - 1], hull[right]
-        p1 = 1.0 if x1 == x0 else float(np.clip((x[best] - x0) / (x1 - x0), 0.0, 1.0))
-        above = heights[g][best] - x[best]
-        p_ignore = 0.0 if above <= 0 else (heights[g][best] - lowest[best]) / above
-        rules[g] = p_ignore, x[best], 1 - p1, threshold0, p1, threshold1
+        p1 = 1.0 if x1 == x0 else float(np.clip((x[at] - x0) / (x1 - x0), 0.0, 1.0))
+        above = heights[g][at] - x[at]
+        p_ignore = 0.0 if above <= 0 else (heights[g][at] - height) / above
+        rules[g] = p_ignore, x[at], 1 - p1, threshold0, p1, threshold1
     return rules, fitted
+
+
+BOXES = 50  # corners of boxes that are tried, along each axis
+
+
+def _relaxed(
+    x: Array,
+    heights: dict[int, Array],
+    weights: dict[int, tuple[int, int]],
+    tolerance: float,
+) -> dict[int, tuple[int, float]]:
+    """For each group the place on x and the true-positive rate, all within a box of that width.
+
+    Every box [u, u + tolerance] x [v, v + tolerance] of a grid is tried. In it a group takes the
+    point of its region (below its hull, not below the diagonal) with the fewest errors.
+    """
+    best, out = -np.inf, {}
+    for u in np.linspace(0.0, 1.0, BOXES + 1):
+        inside = np.flatnonzero((x >= u - 1e-12) & (x <= u + tolerance + 1e-12))
+        for v in np.linspace(0.0, 1.0, BOXES + 1):
+            total, found = 0.0, {}
+            for g, height in heights.items():
+                reach = np.minimum(height[inside], v + tolerance)
+                feasible = (height[inside] >= v) & (reach >= x[inside] - 1e-12)
+                if not feasible.any():
+                    break
+                positives, negatives = weights[g]
+                right = positives * reach + negatives * (1 - x[inside])
+                place = int(np.argmax(np.where(feasible, right, -np.inf)))
+                total += float(right[place])
+                found[g] = int(inside[place]), float(reach[place])
+            if len(found) == len(heights) and total > best + 1e-9:
+                best, out = total, found
+    return out
 
 
 def _hull(score: Array, target: Array) -> Array:
@@ -153,7 +199,8 @@ class PostHoc(CE):
     """Cross-entropy, then per-group randomised decisions with equal error rates on validation.
 
     Two classes: the point of the groups' common ROC hull with the fewest errors, reached in each
-    group by mixing two thresholds and a coin (Hardt et al., sec. 3.2, as in fairlearn). More
+    group by mixing two thresholds and a coin (Hardt et al., sec. 3.2, as in fairlearn); with
+    ``tolerance`` the rates of two groups may differ by so much, for fewer errors. More
     classes: a prediction of a group is replaced by a random one, P(new | old, group), so that
     P(new | target, group) is the same in every group. The randomness of an image is a function
     of its id and ``seed``. It needs the group of every image at test.
@@ -162,9 +209,22 @@ class PostHoc(CE):
     summary = "cross-entropy, then group thresholds for equal odds, fitted on validation"
     reference = "Hardt, Price and Srebro, NeurIPS 2016"
     decides_by_group = True
+    dial = Dial("tolerance", (0.1, 0.05, 0.0))
 
     class Config(CEConfig):
         grid: int = Field(1000, ge=10)  # false-positive rates that are tried
+        tolerance: float = Field(
+            0.0, ge=0, lt=1, description="Difference of rates between groups that is allowed."
+        )
+
+        @model_serializer(mode="wrap")
+        def _dump(self, dump: Any) -> dict[str, Any]:
+            """Without a tolerance of 0: runs from before there was one keep their names."""
+            body: dict[str, Any] = dump(self)
+            if self.tolerance == 0:
+                body.pop("tolerance", None)
+            return body
+
         seed: int = 0  # of the randomised decisions
 
     config: Config
@@ -184,7 +244,7 @@ class PostHoc(CE):
         """Fit on validation; groups that lack a class there keep the arg max, with a warning."""
         args = (validation.scores, validation.target, validation.sensitive, self.groups)
         if self.classes == 2:
-            rule, fitted = fit_binary(*args, grid=self.config.grid)
+            rule, fitted = fit_binary(*args, grid=self.config.grid, tolerance=self.config.tolerance)
             # thresholds of probabilities: -1 and 2 do what -inf and inf do, and weights are finite
             self.rule_G6.copy_(torch.from_numpy(np.clip(rule, -1.0, 2.0)))
         else:

@@ -58,6 +58,11 @@ class Comparison:
     support: int
     reason: str | None = None
 
+    @property
+    def shown(self) -> bool:
+        """Whether they differ for sure: p and interval both say so, so that neither contradicts."""
+        return self.p < 0.05 and (self.low > 0 or self.high < 0)
+
     def as_dict(self) -> dict[str, Any]:
         number = {k: getattr(self, k) for k in ("difference", "low", "high", "p")}
         plain = {k: (v if math.isfinite(v) else None) for k, v in number.items()}
@@ -306,7 +311,11 @@ def over_seeds(values: Sequence[float | Estimate], level: float = 0.95) -> Sprea
 
 
 def compare_seeds(
-    a: Sequence[float | Estimate], b: Sequence[float | Estimate], level: float = 0.95
+    a: Sequence[float | Estimate],
+    b: Sequence[float | Estimate],
+    level: float = 0.95,
+    *,
+    comparisons: int = 1,
 ) -> Comparison:
     """Compare two methods over seeds: Student's interval and p of the mean of a - b.
 
@@ -318,11 +327,14 @@ def compare_seeds(
         Values of method b, for the same seeds in the same order.
     level
         Confidence of the interval.
+    comparisons
+        How many comparisons are made and looked at together: the intervals then hold for all at
+        once, and p is multiplied by it (Bonferroni).
 
     Returns
     -------
     Comparison
-        The mean difference.
+        The mean difference; its interval excludes 0 exactly where p < 1 - level.
 
     Examples
     --------
@@ -336,14 +348,14 @@ def compare_seeds(
             f"there are {len(x)} seeds on one side and {len(y)} on the other; a paired comparison "
             "needs the same seeds in the same order"
         )
-    spread = over_seeds(list(x - y), level)
+    spread = over_seeds(list(x - y), 1 - (1 - level) / comparisons)
     if math.isnan(spread.mean) or len(x) < 2:
         return Comparison(spread.mean, math.nan, math.nan, math.nan, len(x), spread.reason)
     if spread.sd == 0:
         p = 1.0 if spread.mean == 0 else 0.0
     else:
         p = two_sided_p(spread.mean / (spread.sd / math.sqrt(len(x))), len(x) - 1)
-    return Comparison(spread.mean, spread.low, spread.high, p, len(x))
+    return Comparison(spread.mean, spread.low, spread.high, min(1.0, p * comparisons), len(x))
 
 
 def _numbers(values: Sequence[float | Estimate]) -> np.ndarray:

@@ -1,175 +1,30 @@
-"""Compare methods, seeds and published numbers, and recommend a model on the validation split."""
+"""Show methods, seeds and published numbers side by side: tables, figures and sentences."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from markupsafe import Markup
 
-from shasam.errors import SpecError
-from shasam.metrics import Comparison, Estimate, Spread, catalogue, compare_seeds, over_seeds
+from shasam.metrics import Estimate, Spread, catalogue, over_seeds
 from shasam.metrics.counts import recalls
 from shasam.metrics.learnt import Skill
-from shasam.registry import did_you_mean
+from shasam.metrics.resampling import average
 from shasam.report import charts
-from shasam.report.audits import Pairing, baseline_of, is_plain, pairing
+from shasam.report.advice import Choice, advise, front, on_common_seeds
+from shasam.report.audits import Limit, Pairing, is_plain
 from shasam.report.charts import Point
 from shasam.report.published import PublishedResult, published
-from shasam.report.runs import learnt_of, recorded_subject
-from shasam.report.subject import OF_RUNS, AuditOptions, Subject
+from shasam.report.runs import recorded_subject
+from shasam.report.subject import OF_RUNS, Subject
 from shasam.report.svg import COLOURS, line, marker, picture, text
-from shasam.report.verdict import comparison_line, interval, joined, p_value, percent
+from shasam.report.verdict import interval, joined, percent
 from shasam.runs.directory import RunDirectory
-
-# -------------------------------------------------------------------------------------------------
-# Which model to take, and why: decided on the validation split, honest about what is not known.
-#
-# The rule: of the methods whose validation accuracy is within a point of the highest, the one with
-# the smallest gap (EO mean) on validation; its run with the smallest gap is the model.
-# -------------------------------------------------------------------------------------------------
-
-TOLERANCE = 0.01  # of accuracy that a smaller gap may cost
-FEWEST_SEEDS = 3  # below, nothing is said to be established
-
-
-@dataclass(frozen=True)
-class _Row:
-    """A method on validation: its runs, and their accuracy and EO."""
-
-    method: str
-    runs: list[RunDirectory]
-    accuracy: list[float]
-    eo: list[float]
-
-    @property
-    def not_learnt(self) -> int:
-        return sum(not learnt_of(run).ok for run in self.runs)
-
-    @property
-    def mean_accuracy(self) -> float:
-        return sum(self.accuracy) / len(self.accuracy)
-
-    @property
-    def mean_eo(self) -> float:
-        return sum(self.eo) / len(self.eo)
-
-
-def named_baseline(methods: Sequence[str], asked: str | None) -> str:
-    """The method that others are compared with; one that is asked for must be there."""
-    if asked is None:
-        return baseline_of(methods)
-    for method in methods:
-        if asked in (method, method.split(" (")[0]):
-            return method
-    raise SpecError(
-        f"--baseline {asked}: no run here is of that method{did_you_mean(asked, methods)}"
-    )
-
-
-def recommendations(runs: Sequence[RunDirectory], baseline: str | None = None) -> list[str]:
-    """A sentence or two for each setting that has several methods."""
-    settings: dict[str, list[RunDirectory]] = {}
-    for run in runs:
-        settings.setdefault(run.setting, []).append(run)
-    out = []
-    for name, members in settings.items():
-        methods = list(dict.fromkeys(run.method for run in members))
-        if len(methods) > 1:
-            where = f"On {name}: " if len(settings) > 1 else ""
-            out.append(where + _advice(members, named_baseline(methods, baseline)))
-    return out
-
-
-def _advice(runs: Sequence[RunDirectory], baseline: str) -> str:
-    rows = {row.method: row for row in _rows(runs)}
-    poor = [method for method, row in rows.items() if row.not_learnt]
-    left_out = " ".join(_left_out(rows.pop(method)) for method in poor)
-    if poor and len(rows) < 2:
-        only = f" What is left is {next(iter(rows))}." if rows else " None can be recommended."
-        return left_out + only
-    if len(rows) < 2:
-        return (
-            "Which model to take cannot be said: fewer than two methods have an accuracy and an EO "
-            "on the validation split."
-        )
-    best = max(rows.values(), key=lambda row: row.mean_accuracy)
-    near = [r for r in rows.values() if r.mean_accuracy >= best.mean_accuracy - TOLERANCE]
-    chosen = min(near, key=lambda row: row.mean_eo)
-    model = chosen.runs[min(range(len(chosen.eo)), key=lambda i: chosen.eo[i])]
-    why = (
-        f"it has the highest accuracy on validation ({percent(best.mean_accuracy)} %) and no other "
-        "within a point of it has a smaller EO"
-        if chosen is best
-        else f"on validation its EO is the smallest ({percent(chosen.mean_eo)} points) of the "
-        f"{len(near)} methods within a point of the highest accuracy ({best.method}, "
-        f"{percent(best.mean_accuracy)} %)"
-    )
-    said = f"Take {chosen.method}: {why}. "
-    if chosen.method == baseline:
-        others = [row for row in rows.values() if row is not chosen]
-        said += _established(chosen, min(others, key=lambda row: row.mean_eo))
-    elif baseline in rows:
-        said += _established(chosen, rows[baseline])
-    said += f" The model is {model.path.name}, its run with the smallest EO on validation."
-    return f"{said} {left_out}".rstrip()
-
-
-def _left_out(row: _Row) -> str:
-    """A method that cannot be recommended, whatever its gap."""
-    return (
-        f"{row.method} is left out: {row.not_learnt} of its {len(row.runs)} "
-        f"run{'' if len(row.runs) == 1 else 's'} {'has' if row.not_learnt == 1 else 'have'} not "
-        "learnt the target."
-    )
-
-
-def _established(a: _Row, b: _Row) -> str:
-    """How much smaller the gap of a is than that of b, and whether that is more than chance."""
-    seeds_b = {run.seed: value for run, value in zip(b.runs, b.eo, strict=True)}
-    pairs = [(x, seeds_b[r.seed]) for r, x in zip(a.runs, a.eo, strict=True) if r.seed in seeds_b]
-    if len(pairs) < FEWEST_SEEDS:
-        return (
-            f"Against {b.method} (EO {percent(b.mean_eo)}) the difference is not established: they "
-            f"have {len(pairs)} seed{'' if len(pairs) == 1 else 's'} in common, and "
-            f"{FEWEST_SEEDS} or more would tell (--seeds)."
-        )
-    found: Comparison = compare_seeds([x for x, _ in pairs], [y for _, y in pairs])
-    span = f"{percent(found.low)} to {percent(found.high)} points, {p_value(found.p)}"
-    if found.p < 0.05 and found.difference < 0:
-        return (
-            f"Against {b.method} its EO is smaller by {percent(-found.difference)} points "
-            f"({span}, paired over {len(pairs)} seeds)."
-        )
-    return (
-        f"Against {b.method} a smaller EO is not established ({span}, paired over {len(pairs)} "
-        "seeds)."
-    )
-
-
-def _rows(runs: Sequence[RunDirectory]) -> list[_Row]:
-    made: dict[str, _Row] = {}
-    for run in runs:
-        val = run.metrics().get("val")
-        accuracy, eo = (_value(val, key) for key in ("accuracy", "eo_mean"))
-        if accuracy is None or eo is None:
-            continue
-        row = made.setdefault(run.method, _Row(run.method, [], [], []))
-        row.runs.append(run)
-        row.accuracy.append(accuracy)
-        row.eo.append(eo)
-    return list(made.values())
-
-
-def _value(metrics: Any, key: str) -> float | None:
-    entry = metrics.get(key) if isinstance(metrics, dict) else None
-    value = entry.get("value") if isinstance(entry, dict) else None
-    return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
-
 
 # -------------------------------------------------------------------------------------------------
 # Two models on the same images as before and after: sentences and a figure of the gaps.
@@ -203,9 +58,12 @@ def before_after(baseline: str, by_method: Mapping[str, Sequence[Subject]]) -> l
 
 
 def gaps(by_method: Mapping[str, Sequence[Subject]]) -> Markup:
-    """For each class and method the accuracy in every group, joined by a line as long as the gap.
+    """For each class and method the accuracy in every group, and a line as long as the gap.
 
-    Nothing where there is one method alone, or too many rows for a picture.
+    Over several seeds the line runs from the mean of the lowest to the mean of the highest group,
+    so that gaps of opposite sign do not cancel. The number is the average gap between two groups,
+    and its mean over classes is the EO of the table. Nothing is drawn where there is one method
+    alone, or too many rows for a picture.
     """
     first = next(iter(by_method.values()))[0].counts
     names = (first.classes, first.groups)
@@ -213,23 +71,22 @@ def gaps(by_method: Mapping[str, Sequence[Subject]]) -> Markup:
     alike = all((counts.classes, counts.groups) == names for counts in others)
     if not (alike and 2 <= len(by_method) <= MOST_METHODS and len(first.classes) <= MOST_CLASSES):
         return Markup("")
-    rates = {method: _recalls(entries) for method, entries in by_method.items()}
+    rates = {m: np.stack([recalls(e.counts.n_CPG) for e in es]) for m, es in by_method.items()}
     left, right, y = 96.0, 480.0, 8.0
     body: list[str] = []
     told: list[str] = []
     for c, name in enumerate(first.classes):
         y += 22
         body.append(text(0, y, f"Class {name}", "b", most=50))
-        for method, rate_CG in rates.items():
+        for method, rate_SCG in rates.items():
             y += 22
-            x_G = left + rate_CG[c] * (right - left)
-            gap = percent(float(np.ptp(rate_CG[c])))
+            x_SG = left + rate_SCG[:, c] * (right - left)
+            gap = percent(float(np.mean([average(rate_G[None]) for rate_G in rate_SCG[:, c]])))
             body.append(text(0, y + 4, method, "muted", most=16))
             body.append(line(left, y, right, y, "grid"))
-            body.append(line(float(x_G.min()), y, float(x_G.max()), y, "whisker"))
-            for g, group in enumerate(first.groups):
-                words = f"{method}, {name}, {group}: {percent(rate_CG[c, g])} %"
-                body.append(marker(g, float(x_G[g]), y, 5.5, f"fill c{g % COLOURS}", words))
+            ends = float(x_SG.min(1).mean()), float(x_SG.max(1).mean())
+            body.append(line(ends[0], y, ends[1], y, "whisker"))
+            body += _group_marks(method, name, first.groups, rate_SCG[:, c], x_SG, y)
             body.append(text(right + 12, y + 4, f"gap {gap}"))
             told.append(f"{method} on {name}: {gap} points")
         y += 6
@@ -240,9 +97,19 @@ def gaps(by_method: Mapping[str, Sequence[Subject]]) -> Markup:
     return picture(right + 76, y + 6, body, f"Gaps between the groups. {'; '.join(told)}.")
 
 
-def _recalls(entries: Sequence[Subject]) -> np.ndarray:
-    """Accuracy of each (class, group) cell, its mean where there are several seeds."""
-    return np.mean([recalls(e.counts.n_CPG) for e in entries], axis=0)
+def _group_marks(
+    method: str, name: str, groups: Sequence[str], rate_SG: np.ndarray, x_SG: np.ndarray, y: float
+) -> list[str]:
+    """A mark for every group, or a small one for every seed of it."""
+    r, faint = (5.5, "") if len(rate_SG) == 1 else (3.5, " faint")
+    return [
+        marker(
+            g, float(x_SG[i, g]), y, r, f"fill c{g % COLOURS}{faint}",
+            f"{method}, {name}, {group}: {percent(rate_SG[i, g])} %",
+        )
+        for g, group in enumerate(groups)
+        for i in range(len(rate_SG))
+    ]  # fmt: skip
 
 
 # -------------------------------------------------------------------------------------------------
@@ -260,17 +127,36 @@ def settings_of(
     draws: int,
     seed: int,
     baseline: str | None = None,
+    limits: Sequence[Limit] = (),
 ) -> list[dict[str, Any]]:
     """The blocks of a page: runs that were asked the same, with the paper's numbers beside."""
     blocks: dict[str, list[RunDirectory]] = {}
     for run in runs:
         blocks.setdefault(run.setting, []).append(run)
     out = []
+    drawn = replace(OF_RUNS, draws=draws, seed=seed)
     for i, (name, members) in enumerate(blocks.items()):
         entries = [known.get(r.path) or recorded_subject(r, draws, seed) for r in members]
         printed = published(members[0].protocol)
-        against = _against(entries, replace(OF_RUNS, draws=draws, seed=seed), baseline)
-        out.append(_setting(f"setting-{i}", name, entries, printed, entries[0].unit, against))
+        by_method = _by_method(entries)
+        compared: tuple[str, list[str]] = ("", [])
+        if len(by_method) > 1:
+            paths = {run.name: run.path for run in members}
+            found = advise(by_method, baseline, runs=paths, limits=limits, drawn=drawn)
+            compared = found.baseline, [v.line for v in found.against]
+            where = [f"On {name}:"] if len(blocks) > 1 else []
+            said = [*where, *found.lines]
+        else:
+            said = _standing(name, by_method)
+        unit = entries[0].unit
+        out.append(_setting(f"setting-{i}", name, entries, printed, unit, compared, said))
+    return out
+
+
+def _by_method(entries: Sequence[Subject]) -> dict[str, list[Subject]]:
+    out: dict[str, list[Subject]] = {}
+    for entry in entries:
+        out.setdefault(entry.method, []).append(entry)
     return out
 
 
@@ -286,7 +172,9 @@ def audit_settings(
     for i, (name, entries) in enumerate(blocks.items()):
         own = [p for p in pairs if p.attribute == name]
         against = (own[0].b, [p.line for p in own]) if own else ("", [])
-        out.append(_setting(f"setting-{i}", f"by {name}", entries, [], "rows", against))
+        title = f"by {name}"
+        said = [*_standing(title, _by_method(entries)), *against[1][:3]]
+        out.append(_setting(f"setting-{i}", title, entries, [], "rows", against, said))
     return out
 
 
@@ -297,9 +185,10 @@ def _setting(
     printed: Sequence[PublishedResult],
     unit: str,
     compared: tuple[str, list[str]],
+    said: Sequence[str],
 ) -> dict[str, Any]:
-    methods = list(dict.fromkeys(e.method for e in entries))
-    by_method = {m: [e for e in entries if e.method == m] for m in methods}
+    by_method, _ = on_common_seeds(_by_method(entries))
+    methods = list(by_method)
     baseline, against = compared
     told = before_after(baseline, by_method) if is_plain(baseline) else []
     return {
@@ -317,7 +206,7 @@ def _setting(
         "caption": _caption(entries, unit),
         "many_seeds": any(len(m) > 1 for m in by_method.values()),
         "baseline": baseline,
-        "against": against,
+        "against": [line for line in against if line not in said],
         "methods": methods,
         "columns": [m.label for m in catalogue.shown("headline").values()],
         "runs": [
@@ -328,13 +217,30 @@ def _setting(
             }
             for e in entries
         ],
-        "verdict": [
-            *_chance(by_method),
-            *([*told, *against[:3]] if told else _verdict(name, by_method, against)),
-        ],
+        "verdict": [*_chance(by_method), *said, *told],
         "gaps": gaps(by_method),
+        "front": front(_choices(by_method)) if _dials(by_method) else "",
         "groups": entries[0].counts.groups,
     }
+
+
+def _choices(by_method: Mapping[str, Sequence[Subject]]) -> list[Choice]:
+    """Means over seeds of what has learnt; runs of one method are one family."""
+    return [
+        Choice(
+            method.split(" (")[0],
+            method,
+            *(over_seeds([e.estimates[k] for e in es]).mean for k in ("accuracy", "eo_mean")),
+        )
+        for method, es in by_method.items()
+        if not _at_chance(es)
+    ]
+
+
+def _dials(by_method: Mapping[str, Sequence[Subject]]) -> bool:
+    """Whether some method has several values, so that a front says more than single points."""
+    families = {method.split(" (")[0] for method in by_method}
+    return len(families) < len(by_method)
 
 
 def _points(
@@ -404,41 +310,6 @@ def _letters(name: str) -> str:
     return "".join(c for c in name.lower().replace("+", "plus") if c.isalnum())
 
 
-def _against(
-    entries: Sequence[Subject], drawn: AuditOptions, baseline: str | None
-) -> tuple[str, list[str]]:
-    """Each method against the baseline: cross-entropy (or the first) where none is asked for."""
-    by_method: dict[str, list[Subject]] = {}
-    for entry in entries:
-        by_method.setdefault(entry.method, []).append(entry)
-    if len(by_method) < 2:
-        return "", []
-    base = named_baseline(list(by_method), baseline)
-    return base, [
-        _paired(name, members, base, by_method[base], drawn)
-        for name, members in by_method.items()
-        if name != base
-    ]
-
-
-def _paired(a: str, of_a: list[Subject], b: str, of_b: list[Subject], drawn: AuditOptions) -> str:
-    """Over seeds where there are three in common, else over the rows of one run each."""
-    seeds_b = {e.seed: e for e in of_b}
-    pairs = [(e, seeds_b[e.seed]) for e in of_a if e.seed in seeds_b]
-    if len(pairs) >= 3:
-        found = {
-            k: compare_seeds([x.estimates[k] for x, _ in pairs], [y.estimates[k] for _, y in pairs])
-            for k in ("accuracy", "eo_mean")
-        }
-        return comparison_line(a, b, found)[:-1] + f" (paired over {len(pairs)} seeds)."
-    for x, y in pairs or [(of_a[0], of_b[0])]:
-        made = pairing(x, y, "", drawn)
-        if made.found is not None:
-            seeded = " One run each: other seeds may differ." if x.seed is not None else ""
-            return made.line + seeded
-    return made.line
-
-
 def _chance(by_method: Mapping[str, Sequence[Subject]]) -> list[str]:
     """Who has not learnt, by the rule of ``shasam.metrics.learnt``: their gaps say nothing."""
     poor = {m: n for m, members in by_method.items() if (n := _at_chance(members))}
@@ -461,7 +332,8 @@ def _at_chance(members: Sequence[Subject]) -> int:
     return sum(not Skill.of(e.counts).learnt for e in members)
 
 
-def _verdict(name: str, by_method: dict[str, list[Subject]], against: list[str]) -> list[str]:
+def _standing(name: str, by_method: Mapping[str, Sequence[Subject]]) -> list[str]:
+    """Accuracy and gap of every model as they are, where nothing is recommended."""
     means = {
         m: tuple(over_seeds([e.estimates[k] for e in es]).mean for k in ("accuracy", "eo_mean"))
         for m, es in by_method.items()
@@ -478,16 +350,9 @@ def _verdict(name: str, by_method: dict[str, list[Subject]], against: list[str])
         ]
     best = max(usable, key=lambda m: usable[m][0])
     fair = min(usable, key=lambda m: usable[m][1])
-    acc, eo = usable[best]
-    if best == fair:
-        return [
-            f"On {name}, {best} has the highest mean accuracy ({percent(acc)} %) and the smallest "
-            f"mean gap between groups (EO, {percent(eo)} points) of {len(usable)}.",
-            *against[:3],
-        ]
     return [
-        f"On {name}, {best} has the highest mean accuracy of {len(usable)} ({percent(acc)} %, with "
-        f"a gap between groups (EO) of {percent(eo)} points); {fair} has the smallest gap "
-        f"({percent(usable[fair][1])} points, with an accuracy of {percent(usable[fair][0])} %).",
-        *against[:3],
+        f"On {name}, the highest accuracy of {len(usable)} is seen with {best} "
+        f"({percent(usable[best][0])} %, gap {percent(usable[best][1])} points) and the smallest "
+        f"gap (EO) with {fair} ({percent(usable[fair][1])} points, accuracy "
+        f"{percent(usable[fair][0])} %)."
     ]

@@ -18,9 +18,9 @@ from shasam.errors import InputError
 from shasam.files import write_atomic, write_named
 from shasam.output import visible
 from shasam.report import charts
-from shasam.report.audits import Pairing
+from shasam.report.audits import Limit, Pairing
 from shasam.report.charts import RATES, DecisionScores, bars, forest
-from shasam.report.comparison import audit_settings, recommendations, settings_of
+from shasam.report.comparison import audit_settings, settings_of
 from shasam.report.model_section import Budget, detail, strongest, tiles
 from shasam.report.runs import learnt_of, opened_runs, recorded_subject, subject_of
 from shasam.report.subject import Subject
@@ -62,13 +62,14 @@ def write_report(
     recorded: bool = False,
     baseline: str | None = None,
     thumbnails: bool = True,
+    limits: Sequence[Limit] = (),
 ) -> Path:
     """Build the page of one run or a comparison of many from their files; returns ``out``.
 
     Numbers are computed from the predictions. ``recorded`` takes those of ``metrics.json`` where
     they agree with the predictions: for the process that has just written them.
-    ``baseline`` is the method that others are compared with, and ``thumbnails=False`` leaves out
-    pictures of people.
+    ``baseline`` is the method that others are compared with, ``limits`` are those that a model is
+    to keep, and ``thumbnails=False`` leaves out pictures of people.
     """
     if not runs:
         raise InputError("a report needs at least one run directory")
@@ -81,7 +82,7 @@ def write_report(
     else:
         subjects = [subject_of(run, draws, seed) for run in chosen]
     known = {run.path: s for run, s in zip(chosen, subjects, strict=True)}
-    settings = settings_of(opened, known, draws=draws, seed=seed, baseline=baseline)
+    settings = settings_of(opened, known, draws=draws, seed=seed, baseline=baseline, limits=limits)
     if single:  # a figure with one point is left out
         settings = [s for s in settings if s["published"]]
     budget = Budget(THUMB_BYTES, thumbnails)
@@ -105,7 +106,7 @@ def write_report(
             "tiles": tiles(subjects[0]),
         }
     else:
-        context |= _comparison(opened, settings, baseline)
+        context |= _comparison(opened, settings)
     left = len({r.method for r in opened}) - len(chosen)
     context |= {
         "details_title": "Each method, closer",
@@ -130,19 +131,14 @@ def write_report(
     return out
 
 
-def _comparison(
-    runs: Sequence[RunDirectory], settings: Sequence[dict[str, Any]], baseline: str | None
-) -> dict[str, Any]:
+def _comparison(runs: Sequence[RunDirectory], settings: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Title and verdict of a page about several runs."""
     methods = list(dict.fromkeys(r.method for r in runs))
     named = joined(methods) if len(methods) <= 6 else f"{len(methods)} methods"
     return {
         "title": f"{len(runs)} runs of {named}",
         "kicker": f"shasam comparison · {joined([s['name'] for s in settings[:3]])}",
-        "verdict": [
-            *recommendations(runs, baseline),
-            *(line for s in settings for line in s["verdict"]),
-        ],
+        "verdict": [line for s in settings for line in s["verdict"]],
         "tiles": [],
     }
 

@@ -113,6 +113,9 @@ _WORDS = 24  # characters of a value in a name
 def opened_runs(paths: Sequence[Path]) -> list[RunDirectory]:
     """The runs, each named so that no two specifications have one name; ordered within a method."""
     runs = [RunDirectory.evaluated(path) for path in paths]
+    differ = len({run.encoder for run in runs}) > 1
+    for run in runs:
+        run.tell_encoder = differ
     kin: dict[tuple[str, str], list[RunDirectory]] = {}
     for run in runs:
         kin.setdefault((run.setting, run.method), []).append(run)
@@ -132,7 +135,9 @@ def _told_apart(runs: Sequence[RunDirectory]) -> list[RunDirectory]:
     order = sorted(range(len(runs)), key=lambda i: [_rank(flat[i].get(k)) for k in chosen])
     return [
         RunDirectory(
-            runs[i].path, ", ".join(f"{_short(k)} {_value(flat[i].get(k))}" for k in chosen)
+            runs[i].path,
+            ", ".join(f"{_short(k)} {_value(flat[i].get(k))}" for k in chosen),
+            tell_encoder=runs[i].tell_encoder,
         )
         for i in order
     ]

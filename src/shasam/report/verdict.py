@@ -278,8 +278,10 @@ def comparison_line(a: str, b: str, found: Mapping[str, Comparison]) -> str:
             parts.append(f"{metric} has no value ({c.reason})")
             continue
         size = f"{percent(abs(c.difference))} points"
-        span = f"{percent(c.low)} to {percent(c.high)}, {p_value(c.p)}"
-        if c.p < 0.05:
+        span = f"{percent(c.low)} to {percent(c.high)}"
+        if c.shown or c.p >= 0.05:  # else p stands alone against the interval, and says nothing
+            span += f", {p_value(c.p)}"
+        if c.shown:
             parts.append(f"{up if c.difference > 0 else down} by {size} ({span})")
         else:
             parts.append(f"not clearly different in {metric} ({span})")
@@ -298,7 +300,7 @@ def levelled_down(found: Mapping[str, Comparison]) -> bool:
     eo, worst, acc = (found.get(k) for k in ("eo_mean", "worst_group_accuracy", "accuracy"))
     if eo is None or worst is None or acc is None or eo.reason or worst.reason:
         return False
-    return eo.difference < 0 and eo.p < 0.05 and worst.difference <= 0 and acc.difference < 0
+    return eo.difference < 0 and eo.shown and worst.difference <= 0 and acc.difference < 0
 
 
 def joined(names: Sequence[str]) -> str:

@@ -164,11 +164,11 @@ class RunDirectory:
     """The files of one run; ``docs/files.md`` says what is in each.
 
     ``variant`` is what sets the run apart from other runs of its method, where several are shown
-    together.
+    together. ``tell_encoder=False`` keeps the encoder out of the name, because all of them have it.
     """
 
-    def __init__(self, path: str | Path, variant: str = "") -> None:
-        self.path, self.variant = Path(path), variant
+    def __init__(self, path: str | Path, variant: str = "", *, tell_encoder: bool = True) -> None:
+        self.path, self.variant, self.tell_encoder = Path(path), variant, tell_encoder
 
     @classmethod
     def existing(cls, path: str | Path) -> RunDirectory:
@@ -340,12 +340,17 @@ class RunDirectory:
         return found if isinstance(found, dict) else {}
 
     @property
+    def encoder(self) -> str:
+        """The name of the encoder, or that of the default where the specification has none."""
+        model = self.settings.get("model")
+        named = model.get("encoder") if isinstance(model, Mapping) else None
+        return named if isinstance(named, str) else ModelSpec().encoder
+
+    @property
     def method(self) -> str:
         name = _named(self.settings.get("method")) or self.path.name
-        model = self.settings.get("model")
-        encoder = model.get("encoder") if isinstance(model, Mapping) else None
-        if isinstance(encoder, str) and encoder != ModelSpec().encoder:
-            name = f"{name}@{encoder}"  # only the default goes without saying
+        if self.tell_encoder and self.encoder != ModelSpec().encoder:
+            name = f"{name}@{self.encoder}"  # only the default goes without saying
         return f"{name} ({self.variant})" if self.variant else name
 
     @cached_property

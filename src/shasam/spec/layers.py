@@ -145,7 +145,20 @@ _TADET = {
 PUBLISHED: dict[str, dict[str, Any]] = {
     **{
         f"method={name}": _CE
-        for name in ("ce", "balanced", "balanced-hidden", "reweight", "posthoc", "grl", "groupdro")
+        for name in (
+            "ce",
+            "balanced",
+            "balanced-hidden",
+            "reweight",
+            "posthoc",
+            "grl",
+            "groupdro",
+            "gap",
+            "mmd",
+            "hsic",
+            "scaling",
+            "dfr",
+        )
     },
     "method=supcon": _FSCL,
     "method=fscl": _FSCL,
