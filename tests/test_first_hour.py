@@ -1,0 +1,181 @@
+"""What a newcomer types in the first hour, and what has to come back."""
+
+from __future__ import annotations
+
+import csv
+import shlex
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from shasam.cli import app
+from shasam.errors import DataError, ShasamError
+
+
+class Desk:
+    """A folder of photos and tables, and a command line in it."""
+
+    def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        self.folder, self._capsys = folder, capsys
+
+    def types(self, command: str) -> str:
+        """Run ``shasam ...`` and return what it prints."""
+        self._capsys.readouterr()
+        app(shlex.split(command)[1:], result_action="return_value")
+        out, err = self._capsys.readouterr()
+        return out + err
+
+    def table(self, name: str, rows: list[dict[str, object]], delimiter: str = ",") -> None:
+        with (self.folder / name).open("w", newline="") as file:
+            writer = csv.DictWriter(file, list(rows[0]), delimiter=delimiter)
+            writer.writeheader()
+            writer.writerows(rows)
+
+    def read(self, name: str) -> list[dict[str, str]]:
+        with (self.folder / name).open(newline="") as file:
+            return list(csv.DictReader(file))
+
+
+def draw_photos(folder: Path, n: int = 240) -> list[dict[str, object]]:
+    """Stripes that stand or lie (the target), in two shades (the group)."""
+    rng = np.random.default_rng(0)
+    (folder / "photos").mkdir()
+    rows: list[dict[str, object]] = []
+    for k in range(n):
+        t, s = k % 2, k // 2 % 2
+        pixels = rng.integers(90, 166, (24, 24, 3))
+        wave = 35 * np.sign(np.sin(np.arange(24) * np.pi / 2 + 0.1)).astype(int)
+        pixels += (wave[:, None] if t else wave[None, :])[..., None] + 60 * s - 30
+        name = f"{k:03d}.png"
+        Image.fromarray(pixels.astype(np.uint8)).save(folder / "photos" / name)
+        race, age = ("Black", "White")[s], int(rng.integers(20, 60))
+        rows.append({"file": name, "gender": "fm"[t], "race": race, "age": age})
+    return rows
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[dict[str, object]]]:
+    folder = tmp_path_factory.mktemp("desk")
+    return folder, draw_photos(folder)
+
+
+@pytest.fixture
+def desk(photos, monkeypatch, capsys) -> Desk:
+    folder, rows = photos
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("SHASAM_CACHE", str(folder / "cache"))
+    found = Desk(folder, capsys)
+    found.table("people.csv", rows)
+    return found
+
+
+OWN = "--csv people.csv --root photos --target gender --sensitive race"
+FAST = "--profile smoke --encoder resnet18 --allow-chance --no-report --device cpu"
+
+
+# -------------------------------------------------------------------------------------------------
+# The table: what its columns are called, and what is wrong with it.
+# -------------------------------------------------------------------------------------------------
+
+
+def test_a_column_called_file_is_taken_for_the_paths_and_said(desk: Desk) -> None:
+    shown = desk.types(f"shasam data describe {OWN}")
+    assert "paths are read from the column 'file'" in shown
+
+
+def test_two_columns_that_could_be_the_path_are_an_error_that_names_the_flag(desk: Desk, photos):
+    rows = [{**row, "image": row["file"]} for row in photos[1]]
+    desk.table("people.csv", rows)
+    with pytest.raises(DataError, match=r"no column 'path'.*--path-column.*file.*image"):
+        desk.types(f"shasam data describe {OWN}")
+    shown = desk.types(f"shasam data describe {OWN} --path-column image")
+    assert "Cramér" in shown
+
+
+def test_a_value_in_another_case_is_answered_with_the_right_one(desk: Desk) -> None:
+    with pytest.raises(DataError, match=r"no row has race 'black'; did you mean 'Black'\?"):
+        desk.types(f'shasam data describe {OWN} --sensitive "race==black"'.replace(
+            "--sensitive race ", ""))  # fmt: skip
+    with pytest.raises(DataError, match=r"no row has age 7; there are: 2"):
+        desk.types('shasam data describe --csv people.csv --root photos --target gender '
+                   '--sensitive "age==7"')  # fmt: skip
+
+
+def test_forty_repeated_rows_are_one_line(desk: Desk, photos) -> None:
+    desk.table("people.csv", photos[1] + photos[1][:40])
+    lines = desk.types(f"shasam data describe {OWN}").splitlines()
+    assert [line for line in lines if "repeat" in line] == ["  40  repeats an earlier row"]
+
+
+def test_all_problems_of_a_table_are_told_at_once(desk: Desk, photos) -> None:
+    rows = [dict(row) for row in photos[1]]
+    rows[5]["race"] = rows[6]["race"] = ""
+    rows[7]["gender"] = ""
+    rows.append({**rows[0], "race": "Asian"})
+    rows.append({**rows[0], "file": "gone.png"})
+    desk.table("people.csv", rows)
+    with pytest.raises(DataError) as error:
+        desk.types(f"shasam data describe {OWN}")
+    told = str(error.value)
+    assert told.startswith("people.csv has 4 problems:")
+    assert "1. 1 ids are listed twice with different values: 000.png (rows 1 and 241)" in told
+    assert "2. 1 of 241 images are missing" in told and "gone.png" in told
+    assert "3. 1 of 241 rows of people.csv have no value in the column 'gender'" in told
+    assert "4. 2 of 241 rows of people.csv have no value in the column 'race'" in told
+
+
+def test_ranges_that_a_spreadsheet_made_dates_of_are_said(desk: Desk, photos) -> None:
+    ages = ("0-2", "03-Sep", "Oct-19", "20-29")
+    rows = [{**row, "ages": ages[k % 4]} for k, row in enumerate(photos[1])]
+    desk.table("people.csv", rows)
+    shown = " ".join(desk.types(f"shasam data describe {OWN}").split())
+    assert "the column 'ages' has '03-Sep', 'Oct-19' (120 rows)" in shown
+    assert "a spreadsheet has turned into dates" in shown
+
+
+# -------------------------------------------------------------------------------------------------
+# From training to predictions to an audit.
+# -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def trained(photos) -> Path:
+    folder, rows = photos
+    patch = pytest.MonkeyPatch()
+    patch.chdir(folder)
+    patch.setenv("SHASAM_CACHE", str(folder / "cache"))
+    Desk(folder, None).table("people.csv", rows)  # type: ignore[arg-type]
+    words = f"train ce {OWN} {FAST} --out runs -q"
+    app(shlex.split(words), result_action="return_value")
+    patch.undo()
+    (run,) = (folder / "runs").iterdir()
+    return run
+
+
+def test_predictions_keep_the_columns_so_that_an_audit_works_at_once(desk: Desk, trained) -> None:
+    desk.table("new.csv", [{**row, "note": "=1+1"} for row in desk.read("people.csv")[:120]])
+    shown = desk.types(f"shasam predict {trained} new.csv --root photos")
+    assert "Next: shasam audit predictions.csv --html audit.html" in shown
+    rows = desk.read("predictions.csv")
+    assert list(rows[0])[:2] == ["path", "prediction"] and rows[3]["path"] == "003.png"
+    assert rows[0]["target"] == rows[0]["gender"] and rows[0]["sensitive"] == rows[0]["race"]
+    assert rows[0]["note"] == "'=1+1" and rows[0]["age"] == desk.read("new.csv")[0]["age"]
+    assert "120" in desk.types("shasam audit predictions.csv --html audit.html")
+    assert "by race" in desk.types("shasam audit predictions.csv --label gender --sensitive race")
+
+
+def test_keep_names_columns_or_none(desk: Desk, trained) -> None:
+    desk.types(f"shasam predict {trained} people.csv --root photos --keep gender,race")
+    assert list(desk.read("predictions.csv")[0])[-3:] == ["sensitive", "gender", "race"]
+    desk.types(f"shasam predict {trained} people.csv --root photos --keep none")
+    assert list(desk.read("predictions.csv")[0])[-1] == "problem"
+    with pytest.raises(ShasamError, match="no column 'gendr'; did you mean 'gender'"):
+        desk.types(f"shasam predict {trained} people.csv --root photos --keep gendr")
+
+
+def test_a_table_without_paths_is_answered_with_the_flag(desk: Desk, trained) -> None:
+    desk.table("new.csv", [{"where": row["file"]} for row in desk.read("people.csv")])
+    with pytest.raises(DataError, match="no column 'path'.*--path-column. There are: where"):
+        desk.types(f"shasam predict {trained} new.csv --root photos")
