@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import re
 import shlex
 from pathlib import Path
@@ -16,9 +17,11 @@ from PIL import Image
 
 from shasam.cli import app
 from shasam.errors import DataError, ShasamError
+from shasam.output import Screen
 from shasam.report.answer import plain_command
 from shasam.runs.directory import RunDirectory
 from shasam.spec.own_images import starting_point
+from shasam.training.monitor import TrainingProgress
 
 
 class Desk:
@@ -280,3 +283,55 @@ def test_the_plain_command_is_what_was_typed_with_another_method() -> None:
     wanted = "shasam train ce --csv 'my people.csv' --sensitive 'age<35'"
     assert plain_command(typed, "fscl+") == wanted
     assert plain_command(["train", *typed[2:]], "shasam-random") == wanted
+
+
+def test_a_dry_sweep_names_the_keys_that_differ(desk: Desk, vectors) -> None:
+    (desk.folder / "grid.yaml").write_text(
+        "profile: quick\nbase: {method: shasam-random, data: {features: embeddings.npy, "
+        "csv: labels.csv, target: t, sensitive: s}}\ngrid: {options.weight: [0.3, 1.0]}\n"
+    )
+    lines = desk.types("shasam sweep grid.yaml --dry").splitlines()[1:]
+    assert [line.rpartition("  ")[2] for line in lines] == [
+        "seed 0, options.weight=0.3",
+        "seed 0, options.weight=1.0",
+    ]
+
+
+def test_progress_tells_accuracy_gap_and_time_left(monkeypatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr("shasam.training.monitor.time.monotonic", lambda: now[0])
+    told: list[str] = []
+    progress = TrainingProgress(console=Screen(file=io.StringIO()))
+    monkeypatch.setattr(progress, "say", lambda text, style=None: told.append(text))
+    progress.start("learn", 0, 100)
+    progress.epoch("learn", 1, {"val accuracy": 0.823, "val eo_mean": 0.076})
+    now[0] += 60
+    progress.step(25, 0.5, 80.0, None)
+    assert "validation 82.3 %, gap 7.6" in told[-1] and "3 min left" in told[-1]
+
+
+def test_groups_that_are_missing_and_weights_are_sentences() -> None:
+    sklearn = pytest.importorskip("shasam.sklearn")
+    model = sklearn.FairClassifier("ce", steps=2)
+    x, y = np.random.default_rng(0).normal(size=(40, 3)), np.arange(40) % 2
+    groups = np.array(["a", None] * 20, dtype=object)
+    with pytest.raises(ValueError, match=r"no group \(None, NaN or infinity\) in 20 of 40 rows"):
+        model.fit(x, y, sensitive=groups)
+    groups = np.array(["a", float("nan")] * 20, dtype=object)
+    with pytest.raises(ValueError, match="in 20 of 40 rows; leave those rows out"):
+        model.fit(x, y, sensitive=groups)
+    with pytest.raises(ValueError, match="takes no sample_weight; repeat or leave out rows"):
+        model.fit(x, y, sensitive=y, sample_weight=np.ones(40))
+    with pytest.raises(ValueError, match="sensitive has 2 columns; join them"):
+        model.fit(x, y, sensitive=np.ones((40, 2)))
+
+
+def test_sensitive_may_name_a_column_of_a_data_frame() -> None:
+    sklearn = pytest.importorskip("shasam.sklearn")
+    pd = pytest.importorskip("pandas")
+    frame = pd.DataFrame({"a": np.arange(40.0), "b": 1.0, "race": ["x", "x", "y", "y"] * 10})
+    model = sklearn.FairClassifier("ce", steps=2).fit(frame, np.arange(40) % 2, sensitive="race")
+    assert model.groups_.tolist() == ["x", "y"] and model.feature_names_in_.tolist() == ["a", "b"]
+    assert model.predict(frame[["a", "b"]]).shape == (40,)
+    with pytest.raises(ValueError, match="no column 'rice'; did you mean 'race'"):
+        model.fit(frame, np.arange(40) % 2, sensitive="rice")

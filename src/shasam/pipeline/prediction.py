@@ -242,8 +242,9 @@ def _of_images(
     read = [one for one in found if not isinstance(one, str)]
     pixels = torch.from_numpy(np.stack(read)).permute(0, 3, 1, 2) if read else torch.empty(0)
     groups = [item.group for item in items]
-    found = _block(model, [item.path for item in items], groups, pixels, problems, len(items))
-    return replace(found, others=[item.others for item in items])
+    names = [item.path for item in items]
+    block = _block(model, names, groups, pixels, problems, len(items))
+    return replace(block, others=[item.others for item in items])
 
 
 def _block(
