@@ -334,12 +334,15 @@ class MinedPlan(BatchPlan):
         t_B, s_B = self.t_N[rows_B], self.s_N[rows_B]
         if self.config.roles == "apart" or self.config.pairs == "one":
             places = torch.arange(len(rows_B)).split([len(rows) for part in parts for rows in part])
-            sets = [places[3 * number : 3 * number + 3] for number in range(len(pairs))]
+            sets = [
+                (places[first], places[first + 1], places[first + 2])
+                for first in range(0, len(places), 3)
+            ]
         else:
             found = [pools_of(t_B, s_B, *pair) for pair in pairs]
             sets = [(p.anchors, p.positives, p.negatives) for p in found]
         triplets = (
-            Triplet(*chosen, *pair, t_B, s_B) for pair, chosen in zip(pairs, sets, strict=True)
+            Triplet(a, p, n, *pair, t_B, s_B) for pair, (a, p, n) in zip(pairs, sets, strict=True)
         )
         return Draw(rows_B, tuple(triplets))
 
@@ -652,7 +655,10 @@ class MiningBatchSampler(Sampler[list[int]]):
     shown yet is taken for a typical one of its class and group. Where ``embed(rows)`` is given, it
     embeds what is asked for instead. Iterating again goes on where the last epoch ended.
 
-    >>> sampler = MiningBatchSampler([0, 1] * 40, [0, 0, 1, 1] * 20, batch_size=24, total_steps=9)
+    >>> z = torch.randn(80, 8, generator=torch.Generator().manual_seed(0))
+    >>> sampler = MiningBatchSampler(
+    ...     [0, 1] * 40, [0, 0, 1, 1] * 20, batch_size=24, total_steps=9, embed=lambda rows: z[rows]
+    ... )
     >>> len(sampler), sorted(map(len, sampler))
     (3, [24, 24, 24])
     """

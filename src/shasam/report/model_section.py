@@ -419,6 +419,7 @@ def detail(
         "maps": [],
         "probe": [],
         "probe_says": "",
+        "transfer": [],
         "mining": None,
         "facts": [],
         "spec": "",
