@@ -176,7 +176,6 @@ LONG_FILES = {
 }
 # module with a single importer, in its own package -> why it is no section of that file
 ALONE = {
-    "data/rules.py": "the grammar of rules, which audits read too",
     "pipeline/ray_engine.py": "imports Ray, which few people install",
     "report/comparison.py": "methods side by side; the page puts them beside single models",
     "report/model_section.py": "what a page shows of one model; the page puts models together",

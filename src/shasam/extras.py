@@ -25,6 +25,11 @@ MODULES = {
 }
 
 
+def has(extra: str) -> bool:
+    """Whether every module of the extra can be found."""
+    return all(find_spec(module) is not None for module in MODULES[extra])
+
+
 def need(extra: str, who: str) -> None:
     """Raise MissingExtraError unless every module of the extra can be found.
 

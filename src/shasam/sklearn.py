@@ -33,7 +33,7 @@ from shasam.methods.base import Method
 from shasam.metrics import catalogue, evaluate
 from shasam.metrics.learnt import Skill
 from shasam.pipeline.build import build_method
-from shasam.registry import lookup
+from shasam.registry import did_you_mean, lookup
 from shasam.spec import DEFAULT_METHOD, RunSpec, resolve
 from shasam.training.inference import read_rows
 from shasam.training.runtime import Runtime, one_process
@@ -63,6 +63,41 @@ class Arrays:
 
     def images(self, rows: Tensor) -> Tensor:
         return self.x[rows]
+
+
+def _column_apart(X: Any, name: str) -> tuple[Any, Any]:
+    """A data frame without one of its columns, and that column."""
+    if not hasattr(X, "columns"):
+        raise ValueError(
+            f"sensitive={name!r} names a column, and X is no data frame; give the groups themselves"
+        )
+    if name not in list(X.columns):
+        raise ValueError(f"X has no column {name!r}{did_you_mean(name, map(str, X.columns))}")
+    others = [column for column in X.columns if column != name]
+    return X[others], np.asarray(X[name])
+
+
+def _one_group_each(sensitive: Any) -> np.ndarray:
+    """Groups (n,); a row without one, and several columns, are errors that say what to do."""
+    array = np.asarray(sensitive)
+    if array.ndim > 1 and 1 not in array.shape[1:]:
+        raise ValueError(
+            f"sensitive has {array.shape[1]} columns; join them to one, such as 'black & female'"
+        )
+    given = column_or_1d(array)
+    if given.dtype == object:
+        missing = np.array([v is None or v != v for v in given.tolist()], dtype=bool)
+    else:
+        missing = ~np.isfinite(given) if given.dtype.kind == "f" else np.zeros(len(given), bool)
+    if missing.any():
+        raise ValueError(
+            f"sensitive has no group (None, NaN or infinity) in {int(missing.sum())} of "
+            f"{len(given)} rows; leave those rows out, or give them a group of their own, such as "
+            "'unknown'"
+        )
+    if given.dtype == object and len({isinstance(v, str) for v in given.tolist()}) > 1:
+        given = np.array([str(v) for v in given.tolist()])
+    return given
 
 
 class FairClassifier(ClassifierMixin, BaseEstimator):
@@ -133,7 +168,9 @@ class FairClassifier(ClassifierMixin, BaseEstimator):
         self.random_state = random_state
         self.device = device
 
-    def fit(self, X: Any, y: Any, sensitive: Any = None) -> FairClassifier:
+    def fit(
+        self, X: Any, y: Any, sensitive: Any = None, sample_weight: Any = None
+    ) -> FairClassifier:
         """Train on rows, their classes and their groups.
 
         Parameters
@@ -143,13 +180,23 @@ class FairClassifier(ClassifierMixin, BaseEstimator):
         y
             Classes (n,).
         sensitive
-            Groups (n,).
+            Groups (n,), or the name of a column of the data frame ``X``. The column is then read
+            and not learnt from: leave it out of ``X`` for ``predict``.
+        sample_weight
+            Not taken: batches are drawn by class and group.
 
         Returns
         -------
         FairClassifier
             The estimator itself.
         """
+        if sample_weight is not None:
+            raise ValueError(
+                "FairClassifier draws its batches by class and group and takes no sample_weight; "
+                "repeat or leave out rows instead, or use the methods balanced and reweight"
+            )
+        if isinstance(sensitive, str):
+            X, sensitive = _column_apart(X, sensitive)
         X, y = validate_data(self, X, y, dtype=np.float32)
         check_classification_targets(y)
         self.classes_, t = np.unique(column_or_1d(y), return_inverse=True)
@@ -244,11 +291,9 @@ class FairClassifier(ClassifierMixin, BaseEstimator):
     def _grouped(self, sensitive: Any, rows: int) -> tuple[np.ndarray, np.ndarray]:
         if sensitive is None:
             return np.array([0]), np.zeros(rows, dtype=np.int64)
-        given = column_or_1d(sensitive)
+        given = _one_group_each(sensitive)
         if len(given) != rows:
             raise ValueError(f"{rows} rows came with {len(given)} groups; give one for each")
-        if given.dtype.kind == "f" and not np.isfinite(given).all():
-            raise ValueError("sensitive holds NaN or infinity; give every row a group")
         groups, codes = np.unique(given, return_inverse=True)
         return groups, codes
 

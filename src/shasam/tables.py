@@ -27,6 +27,7 @@ import pyarrow.parquet as pq
 from shasam.errors import DataError, FileError, InputError, MemoryLimitError, ShasamWarning
 from shasam.files import open_regular
 from shasam.memory import available_memory, readable
+from shasam.registry import did_you_mean
 
 if TYPE_CHECKING:
     import pyarrow.dataset as pds
@@ -76,9 +77,13 @@ class TableFile:
         wanted = list(dict.fromkeys(self.column_names if columns is None else columns))
         for column in wanted:
             found = self.column_names.count(column)
-            if found != 1:
-                problem = f"has {found} columns called" if found else "has no column"
-                raise DataError(f"{self.name} {problem} {column!r}; rename all but one of them")
+            if not found:
+                known = did_you_mean(column, self.column_names)
+                raise DataError(f"{self.name} has no column {column!r}{known}")
+            if found > 1:
+                raise DataError(
+                    f"{self.name} has {found} columns called {column!r}; rename all but one of them"
+                )
         return wanted
 
     @property
@@ -86,9 +91,9 @@ class TableFile:
         """How many there are, where the head says so."""
         return None
 
-    def batches(self, columns: Sequence[str]) -> Iterator[pa.Table]:
-        """The columns asked for, at most half a million rows at a time."""
-        yield from slices(self.read(columns))
+    def batches(self, columns: Sequence[str], *, text: Collection[str] = ()) -> Iterator[pa.Table]:
+        """The columns asked for, at most half a million rows at a time; ``text`` as in ``read``."""
+        yield from slices(self.read(columns, text=text))
 
     def _read(self, columns: list[str], text: Collection[str]) -> pa.Table:
         raise NotImplementedError
@@ -389,7 +394,7 @@ class ParquetTable(TableFile):
     def rows(self) -> int | None:
         return self._footer[1]
 
-    def batches(self, columns: Sequence[str]) -> Iterator[pa.Table]:
+    def batches(self, columns: Sequence[str], *, text: Collection[str] = ()) -> Iterator[pa.Table]:
         wanted = self._wanted(columns)
         schema = self._footer[0]
         texts = [c for c in wanted if pa.types.is_string(schema.field(c).type)]
@@ -453,7 +458,7 @@ class ParquetFolder(TableFile):
     def rows(self) -> int | None:
         return self._dataset.count_rows()
 
-    def batches(self, columns: Sequence[str]) -> Iterator[pa.Table]:
+    def batches(self, columns: Sequence[str], *, text: Collection[str] = ()) -> Iterator[pa.Table]:
         wanted = self._wanted(columns)
         schema = self._dataset.schema
         texts = [c for c in wanted if pa.types.is_string(schema.field(c).type)]
@@ -605,7 +610,7 @@ class MemoryTable(TableFile):
         first = next(iter(self.data.values()), ()) if isinstance(self.data, Mapping) else self.data
         return len(first)
 
-    def batches(self, columns: Sequence[str]) -> Iterator[pa.Table]:
+    def batches(self, columns: Sequence[str], *, text: Collection[str] = ()) -> Iterator[pa.Table]:
         yield from slices(self.read(columns))
 
     def _read(self, columns: list[str], text: Collection[str]) -> pa.Table:

@@ -92,7 +92,10 @@ def compare(
         tied = [m for m in chosen if "@" in m or lookup("method", m).needs_images]
         chosen = [m for m in chosen if m not in tied]
         console.print(f"left out, as they are tied to image networks: {', '.join(tied)}")
-    specs = expand(_grid(chosen, base, profile, seeds, front=front))
+    grid = _grid(chosen, base, profile, seeds, front=front)
+    for line in _with_starting_points(grid, base):
+        console.print(line, soft_wrap=True)
+    specs = expand(grid)
     check_writable(page)
     console.print(f"{len(specs)} runs in {out}")
     console.print(how.line(), soft_wrap=True)
@@ -129,6 +132,26 @@ def _grid(
             runs += [run | {"options": {dial.option: value}} for value in dial.values]
     grid = {"seed": list(range(seeds)), "data.seed": "same as seed"}
     return {"profile": profile, "base": base, "grid": grid, "runs": runs}
+
+
+def _with_starting_points(grid: dict[str, Any], base: dict[str, Any]) -> list[str]:
+    """Lay the network for own images below each run that can take it; returns what to say."""
+    from shasam.spec.layers import full_keys, lay
+    from shasam.spec.own_images import starting_point
+
+    said, without, runs = [], [], []
+    count = len(grid["runs"]) * len(grid["grid"]["seed"])
+    for run in grid["runs"]:
+        start = starting_point(lay(base, run), run["method"], grid["profile"], runs=count)
+        runs.append(lay(lay(start.layer, full_keys(base)), full_keys(run)))
+        said += [start.line] if start.line else []
+        without += [] if start.layer else [run["method"]]
+    said = list(dict.fromkeys(said))
+    if len(without) < len(runs):
+        grid["runs"], grid["base"] = runs, {}
+        if without:
+            said.append(f"with their own networks: {', '.join(without)}")
+    return said
 
 
 def _show(

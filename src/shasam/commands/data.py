@@ -88,7 +88,7 @@ def describe(
     show: Annotated[int, Parameter(help="Names per list.")] = 10,
 ) -> None:
     """Count the images of every class, group and split; show imbalance and exclusions."""
-    from shasam.data.inspect import reasons
+    from shasam.data.inspect import REPEATED, dates_of_ranges, reasons
     from shasam.data.vector_files import VectorStore
     from shasam.files import check_writable
 
@@ -108,10 +108,10 @@ def describe(
         unusual = [
             (e["id"], e["reason"])
             for e in opened.manifest.excluded
-            if not e["reason"].startswith("duplicate")
+            if not e["reason"].startswith("duplicate") and not REPEATED.match(e["reason"])
         ]
-        _listed(console, "left out, without duplicates", unusual, show)
-    for note in opened.manifest.notes:
+        _listed(console, "left out, without duplicates and repeated rows", unusual, show)
+    for note in (*opened.manifest.notes, *dates_of_ranges(opened.attributes)):
         console.print(f"note: {note}")
     if save is not None:
         opened.manifest.save(save)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from shasam.pipeline.load import Model
-    from shasam.pipeline.prediction import PredictionBlock
+    from shasam.pipeline.prediction import OtherColumns, PredictionBlock
 
 
 TABLES = (".csv", ".tsv", ".txt", ".parquet", ".pq", ".arrow", ".feather")
@@ -20,8 +20,9 @@ def predict(
     *,
     out: Path = Path("predictions.csv"),
     root: Path | None = None,
-    path_column: str = "path",
+    path_column: str | None = None,
     group_column: str | None = None,
+    keep: str = "all",
     csv: Path | None = None,
     encoder: str | None = None,
     batch: int = 256,
@@ -46,11 +47,15 @@ def predict(
     root
         The folder that the paths of a table are relative to; else the folder of the table.
     path_column
-        The column of a table with the path of each image.
+        The column of a table with the path of each image; else the one of training.
     group_column
         The column with the sensitive group, for models that decide by group (posthoc).
+    keep
+        Other columns of a table that are written beside the predictions: all, none, or names with
+        commas. `shasam audit` reads such a file; where the columns of the model's target and
+        groups are there, it needs no flags.
     csv
-        For vectors: the table that has the group column, a row for each vector.
+        For vectors: the table with the group column and those to keep, a row for each vector.
     encoder
         For a model of vectors and images: where the encoder of the vectors is now, such as
         onnx:FILE; else where it was.
@@ -61,6 +66,7 @@ def predict(
     device
         Device to compute on.
     """
+    import shlex
     import time
 
     from shasam.errors import InputError
@@ -83,14 +89,18 @@ def predict(
             model = model.seeing(encoder)
         elif encoder is not None:
             raise InputError("--encoder is for a model of vectors that is given images")
-        if model.inputs == "vectors":
-            blocks, total, left = _vectors(model, images, csv, group_column, batch)
-        else:
-            blocks, total, left = _pictures(
-                model, images, root, path_column, group_column, batch, jobs
-            )
         head = ["row" if model.inputs == "vectors" else "path", "prediction"]
         head += [*(f"p({name})" for name in model.classes), "problem"]
+        if model.inputs == "vectors":
+            kept = _kept(model, csv or images, keep, head)
+            blocks, total, left = _vectors(model, images, csv, group_column, batch, kept)
+        else:
+            path_column = _path_column(model, images, path_column)
+            kept = _kept(model, images, keep, [*head, path_column])
+            blocks, total, left = _pictures(
+                model, images, root, path_column, group_column, batch, jobs, kept
+            )
+        head += kept.head if kept is not None else []
         file.write(csv_text([head]).encode())
         told, began, done, reasons = named(f"predicting {images}"), time.perf_counter(), 0, 0
         for block in blocks:
@@ -105,6 +115,41 @@ def predict(
         say(f"{reasons} of {done} could not be used; the column problem says why")
     if left:
         say(f"skipped: {left}")
+    if kept is not None and {"target", "sensitive"} <= set(kept.head):
+        missing = " --missing drop" if reasons else ""
+        say(f"Next: shasam audit {shlex.quote(str(out))}{missing} --html audit.html")
+
+
+def _path_column(model: Model, images: Path, asked: str | None) -> str:
+    """The column that is asked for, the one of training, or one that looks like it."""
+    from shasam.data.folder import PATH, check_named, path_column
+    from shasam.tables import open_table
+
+    if images.is_dir() or images.suffix.lower() not in TABLES:
+        return asked or PATH
+    table = open_table(images)
+    trained = model.spec.data.path_column
+    if asked is None:
+        asked = trained if trained in table.column_names else PATH
+    found = path_column(asked, table.column_names)
+    check_named({PATH: found}, table.column_names, table.name)
+    return found
+
+
+def _kept(model: Model, path: Path, keep: str, used: list[str]) -> OtherColumns | None:
+    """What is kept of a table; folders, single images and arrays have no columns."""
+    from shasam.data.vector_files import TABLES as VECTOR_TABLES
+    from shasam.errors import InputError
+    from shasam.pipeline.prediction import other_columns
+    from shasam.tables import open_table
+
+    if path.is_dir() or path.suffix.lower() not in (*TABLES, *VECTOR_TABLES):
+        if keep not in ("all", "none"):
+            raise InputError(f"--keep names columns of a table, and {path.name} is none")
+        return None
+    if _is_vectors(path) and keep == "all":
+        keep = ""  # columns of vectors would be written as text
+    return other_columns(model, open_table(path), keep, used)
 
 
 def _is_vectors(path: Path) -> bool:
@@ -114,7 +159,12 @@ def _is_vectors(path: Path) -> bool:
 
 
 def _vectors(
-    model: Model, path: Path, csv: Path | None, group_column: str | None, batch: int
+    model: Model,
+    path: Path,
+    csv: Path | None,
+    group_column: str | None,
+    batch: int,
+    kept: OtherColumns | None,
 ) -> tuple[Iterator[PredictionBlock], int | None, str]:
     from shasam.data.vector_files import SUFFIXES, TABLES
     from shasam.errors import InputError
@@ -131,7 +181,10 @@ def _vectors(
         groups = open_table(csv or path).read([group_column]).column(group_column).to_pylist()
         if len(groups) != len(features):
             raise InputError(f"there are {len(features)} vectors and {len(groups)} groups")
-    return vector_blocks(model, features, groups, batch=batch), len(features), ""
+    blocks = vector_blocks(model, features, groups, batch=batch)
+    if kept is not None and kept.head:
+        blocks = kept.beside(blocks)
+    return blocks, len(features), ""
 
 
 def _pictures(
@@ -142,6 +195,7 @@ def _pictures(
     group_column: str | None,
     batch: int,
     jobs: int | None,
+    kept: OtherColumns | None,
 ) -> tuple[Iterator[PredictionBlock], int | None, str]:
     """The rows, how many there will be where that is known, and which files are left alone."""
     from shasam.data.folder import Folder
@@ -168,7 +222,7 @@ def _pictures(
         folder, items = Folder(images), (Item(path) for path in walk(images) if is_picture(path))
     elif images.suffix.lower() in TABLES:
         folder = Folder(root or images.parent)
-        items = (item for item in table_items(images, folder, path_column, group_column))
+        items = (item for item in table_items(images, folder, path_column, group_column, kept))
     else:
         if group_column is not None:
             raise InputError("--group-column needs a table with paths and groups, not an image")

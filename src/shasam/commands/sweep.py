@@ -33,16 +33,16 @@ def sweep(
     """
     from shasam.documents import read_yaml
     from shasam.output import complain, say
-    from shasam.pipeline.sweeps import expand, says
+    from shasam.pipeline.sweeps import differing, expand, says
     from shasam.pipeline.sweeps import sweep as carry_out
     from shasam.runs.directory import RunDirectory
 
     specs = expand(read_yaml(grid))
     say(f"{len(specs)} runs in {out}")
     if dry:
-        for spec in specs:
+        for spec, words in zip(specs, differing(specs), strict=True):
             state = "done" if RunDirectory(out / spec.name).done else "to do"
-            say(f"{state:6s} {spec.name} seed {spec.seed}")
+            say(f"{state:6s} {spec.name}  {words}")
         return
     say(how.line())
 

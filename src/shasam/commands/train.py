@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 from rich import box
@@ -19,25 +20,51 @@ from shasam.commands.flags import (
     ModelFlags,
     SetFlag,
     TrainFlags,
+    given,
     layer,
 )
+from shasam.errors import ShasamError, TrainingError
 from shasam.metrics import catalogue
 from shasam.output import Screen
 from shasam.runs.directory import RunDirectory
 from shasam.runs.machine import computed_with
 from shasam.types import Head
 
+if TYPE_CHECKING:
+    from shasam.training.monitor import TrainingProgress
+    from shasam.training.runtime import Runtime
+
 # -------------------------------------------------------------------------------------------------
 # The table that a run ends with.
 # -------------------------------------------------------------------------------------------------
 
 
-def print_summary(run: RunDirectory, console: Screen) -> None:
-    """Accuracy, EO and the worst cell in per cent, with intervals, for each kind of feature."""
-    metrics, provenance = run.metrics(), run.provenance()
+def print_answer(run: RunDirectory, plain: RunDirectory | None, console: Screen) -> None:
+    """The model beside plain cross-entropy, and the command that most people type next."""
+    from shasam.report.answer import PLAIN, RunAnswer, next_command, plain_command
+
+    _print_learnt(run, console)
+    found = RunAnswer.of(run, plain)
+    for line in found.lines():
+        console.print(line)
+    method = run.spec().method
+    if found.plain is None and method != PLAIN:
+        beside = plain_command(sys.argv[1:], method)
+        console.print(f"Plain cross-entropy was not trained beside it: {beside}", soft_wrap=True)
+    console.print(f"Next: {next_command(run)}", soft_wrap=True)
+    console.print(f"run        {run.path}", soft_wrap=True)
+
+
+def _print_learnt(run: RunDirectory, console: Screen) -> None:
     learnt = run.learnt()
     for line in learnt.sentences(run.unit) if learnt is not None else ():
         console.print(line, style="yellow" if learnt is not None and learnt.ok else "bold red")
+
+
+def print_summary(run: RunDirectory, console: Screen) -> None:
+    """Accuracy, EO and the worst cell in per cent, with intervals, for each kind of feature."""
+    metrics, provenance = run.metrics(), run.provenance()
+    _print_learnt(run, console)
     title = f"{run.spec().method} on the test split (%, 95 % interval; worst: worst cell)"
     table = Table(title=title, box=box.SIMPLE_HEAD)  # narrow enough for 80 columns
     table.add_column("features", no_wrap=True)
@@ -127,6 +154,8 @@ def train(
     allow_chance: Annotated[bool, Parameter(negative=())] = False,
     reproducible: Annotated[bool, Parameter(negative=())] = False,
     tensorboard: Annotated[bool, Parameter(negative=())] = False,
+    baseline: bool = True,
+    details: Annotated[bool, Parameter(negative=())] = False,
     report: bool = True,
     thumbnails: bool = True,
     quiet: Annotated[bool, Parameter(name=["--quiet", "-q"], negative=())] = False,
@@ -172,6 +201,11 @@ def train(
         Use AVX2 and one thread: the same bits on every x86-64 processor, but slower.
     tensorboard
         Also write TensorBoard files.
+    baseline
+        Also train plain cross-entropy where that takes little (vectors, cached blocks), to compare
+        with; --no-baseline leaves it out.
+    details
+        Print the table of research: every kind of feature, its probes and its natural head.
     report
         Write report.html at the end.
     thumbnails
@@ -189,13 +223,18 @@ def train(
 
     from shasam.documents import read_yaml
     from shasam.output import Screen, emit
-    from shasam.spec import resolve
+    from shasam.spec import DEFAULT_METHOD, resolve
+    from shasam.spec.own_images import StartingPoint, starting_point
 
     base = read_yaml(config) if config is not None else {}
     if profile is not None:
         base = {**base, "profile": profile}
     flags = layer(data, model, train, set_, method=method, seed=seed)
-    spec = resolve(base, flags, profile=None if config is not None else "cpu")
+    asked = None if config is not None else "cpu"
+    start = StartingPoint()
+    if config is None:
+        start = starting_point(flags, method or DEFAULT_METHOD, profile or asked)
+    spec = resolve(start.layer, base, flags, profile=asked)
     if print_config:
         emit(spec.as_yaml())
         return
@@ -216,6 +255,10 @@ def train(
         thumbnails=thumbnails,
     )
     progress = TrainingProgress(quiet, console)
+    if spec.data.path_column != given(data).get("path_column", "path"):
+        progress.say(f"paths are read from the column {spec.data.path_column!r}")
+    if start.line:
+        progress.say(start.line)
     use_threads(RunDirectory(out / spec.name), threads, resume, progress.say)
     run = execute(spec, out, runtime=runtime, resume=resume, progress=progress)
     if not is_first():
@@ -225,13 +268,45 @@ def train(
         why = "it was done before without --reproducible, or this processor has no AVX2"
         console.print(f"{run.path} was not computed with AVX2 and one thread: {why}")
 
-    print_summary(run, Screen(no_color=not color or None))
+    plain = None
+    cheap = spec.data.features is not None or spec.model.cache
+    if baseline and cheap and config is None and profile != "smoke":
+        plain = _plain([start.layer, base, flags], asked, out, runtime, progress)
+    screen = Screen(no_color=not color or None)
+    if details:
+        print_summary(run, screen)
+    print_answer(run, plain, screen)
     if report:
         write_page(run.path, thumbnails)
     learnt = run.learnt()
     tolerated = allow_chance or base.get("profile") == "smoke"
     if learnt is not None and not learnt.ok and not tolerated:
         raise SystemExit(NOT_LEARNT)
+
+
+def _plain(
+    layers: list[Any],
+    profile: str | None,
+    out: Path,
+    runtime: Runtime,
+    progress: TrainingProgress,
+) -> RunDirectory | None:
+    """Plain cross-entropy with the flags of a run; None where that is what was trained."""
+    from shasam.pipeline.execute import execute
+    from shasam.report.answer import PLAIN
+    from shasam.spec import resolve
+
+    *below, flags = layers
+    if flags.get("method") == PLAIN:
+        return None
+    progress.say(f"training plain cross-entropy ({PLAIN}) beside it; --no-baseline leaves it out")
+    without = {key: value for key, value in flags.items() if key != "options"}
+    spec = resolve(*below, {**without, "method": PLAIN}, profile=profile)
+    try:
+        return execute(spec, out, runtime=runtime, resume=True, progress=progress)
+    except TrainingError as error:
+        progress.say(f"no plain model: {error}", "yellow")
+        return None
 
 
 def use_threads(

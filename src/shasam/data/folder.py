@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
@@ -43,11 +44,38 @@ def split_and_identity(spec: DataSpec, known: Sequence[str]) -> dict[str, str | 
     }
 
 
+PATH = "path"  # the column of the paths where none is named
+# what people call that column, in the letters of any case, without _, - and spaces
+_PATH_WORDS = frozenset(
+    f"{thing}{kind}"
+    for thing in ("", "file", "image", "img", "photo", "picture")
+    for kind in ("", "path", "name", "file", "filename")
+) - {"", "name"}
+
+
+def path_column(asked: str, known: Sequence[str]) -> str:
+    """The column of the paths: the one asked for or, without one called path, what looks like it.
+
+    >>> path_column("path", ["age", "File_Name"])
+    'File_Name'
+    """
+    if asked != PATH or PATH in known:
+        return asked
+    alike = [name for name in known if re.sub(r"[\s_-]", "", name).lower() in _PATH_WORDS]
+    return alike[0] if len(alike) == 1 else asked
+
+
 def check_named(named: dict[str, str | None], known: Sequence[str], file: str) -> None:
     """Every column that is named must be there."""
-    for name in named.values():
-        if name is not None and name not in known:
-            raise DataError(f"{file} has no column {name!r}{did_you_mean(name, known)}")
+    for role, name in named.items():
+        if name is None or name in known:
+            continue
+        if role == PATH:
+            raise DataError(
+                f"{file} has no column {name!r} with the paths of the images; name it with "
+                f"--path-column. There are: {', '.join(known)}"
+            )
+        raise DataError(f"{file} has no column {name!r}{did_you_mean(name, known)}")
 
 
 def read_own(
@@ -228,13 +256,16 @@ class FileSource(Source):
         if not len(gone):
             return listing
         names = ", ".join(paths[r] for r in gone[:3])
+        if len(gone) == len(paths):
+            raise DataError(
+                f"none of the {len(paths)} images is in {self.folder.root} ({names}); give the "
+                "folder that the paths are relative to as --root"
+            )
         if not self.spec.allow_missing:
             raise DataError(
                 f"{len(gone)} of {len(paths)} images are missing in {self.folder.root} "
                 f"({names}, ...). Complete the folder, or go on without them with --allow-missing"
             )
-        if len(gone) == len(paths):
-            raise DataError(f"none of the {len(paths)} images is in {self.folder.root} ({names})")
         # up to all of CelebA can be missing: the count and a hash of the names, not a list
         digest = hashlib.sha256("\n".join(sorted(paths[r] for r in gone)).encode()).hexdigest()
         note = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,11 +10,12 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from PIL import Image, ImageDraw, ImageFont
 
 from shasam.data.dataset import Dataset
 from shasam.data.source import Source
-from shasam.data.splits import SPLITS
+from shasam.data.splits import DAMAGED, DATE_OF_RANGE, SPLITS
 from shasam.data.store import Store
 from shasam.data.vector_files import VectorStore
 from shasam.files import named_file
@@ -148,6 +150,25 @@ def copies(source: Source, store: Store | VectorStore) -> Copies:
     )  # fmt: skip
 
 
+REPEATED = re.compile(r"row \d+ repeats row \d+\Z")
+
+
+def dates_of_ranges(table: pa.Table) -> list[str]:
+    """A sentence for each column whose ranges a spreadsheet has made dates of."""
+    said = []
+    for name in table.column_names:
+        column = table.column(name)
+        if name in ("id", "path") or not pa.types.is_string(column.type):
+            continue
+        values = pc.unique(column).to_pylist()
+        dates = [v for v in values if v is not None and DATE_OF_RANGE.match(v.strip())]
+        if dates:
+            rows = sum(v in set(dates) for v in column.to_pylist())
+            shown = ", ".join(map(repr, dates[:3]))
+            said.append(f"the column {name!r} has {shown} ({rows:,} rows): {DAMAGED}")
+    return said
+
+
 def reasons(excluded: Iterable[Mapping[str, str]]) -> Counter[str]:
     """How many images were left out for which kind of reason (names of files taken off)."""
     kinds: Counter[str] = Counter()
@@ -155,6 +176,8 @@ def reasons(excluded: Iterable[Mapping[str, str]]) -> Counter[str]:
         words = item["reason"]
         if words.startswith("duplicate of "):
             words = "duplicate" + (" with another label" if "another label" in words else "")
+        elif REPEATED.match(words):
+            words = "repeats an earlier row"
         kinds[words] += 1
     return kinds
 

@@ -18,6 +18,7 @@ from shasam.rule_text import BINS, parsed_comparison
 from shasam.tables import NO_VALUE
 
 _MAX_CLASSES = 64
+_SHOWN = 20  # values in a message
 NO_VALUE_REASON = ": no value"
 _OPPOSITE = {"<": ">=", ">": "<=", "<=": ">", ">=": "<", "==": "!=", "!=": "=="}
 
@@ -128,6 +129,13 @@ def _bins(
     return Labelling(codes, (*names, f"{name} >={edges[-1]:g}"), reasons)
 
 
+def _nearest(text: str, known: list[str]) -> str:
+    """The values that were meant; those that differ only by case or spaces before all others."""
+    plain = " ".join(text.split()).casefold()
+    same = [value for value in known if " ".join(value.split()).casefold() == plain]
+    return did_you_mean(same[0], same) if same else did_you_mean(text, known[:_SHOWN])
+
+
 def _compare(
     name: str, op: str, text: str, table: pa.Table, labels: Mapping[str, Label], what: str
 ) -> Labelling:
@@ -135,7 +143,11 @@ def _compare(
     null = column.is_null().to_numpy(zero_copy_only=False)
     is_text = pa.types.is_string(column.type) or pa.types.is_large_string(column.type)
     if is_text and op in ("==", "!="):
-        same = np.array([v == text for v in column.to_pylist()])
+        values = column.to_pylist()
+        same = np.array([v == text for v in values])
+        if not same.any():
+            known = sorted({v for v in values if v is not None})
+            raise DataError(f"no row has {name} {text!r}{_nearest(text, known)}")
         holds = same if op == "==" else ~same
     else:
         try:
@@ -148,6 +160,9 @@ def _compare(
             "<": value < number, "<=": value <= number, ">": value > number,
             ">=": value >= number, "==": value == number, "!=": value != number,
         }[op]  # fmt: skip
+        if op in ("==", "!=") and not (value == number).any():
+            known = [f"{v:g}" for v in np.unique(value[~null])[:_SHOWN].tolist()]
+            raise DataError(f"no row has {name} {text}; there are: {', '.join(known)}")
     codes = np.where(null, -1, holds.astype(np.int64))
     names = (f"{name}{_OPPOSITE[op]}{text}", f"{name}{op}{text}")
     return Labelling(codes, names, _missing_values(name, null))

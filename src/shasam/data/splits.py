@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import warnings
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
@@ -434,13 +435,37 @@ def check_labels(source: Source, protocol: Protocol) -> None:
         kept = [bool(word) for word in table.column("split").to_pylist()]
         table = table.filter(kept)  # rows without a split are left out in any case
     where = source.spec.csv.name if source.spec.csv is not None else source.spec.name
-    found = {}
-    for what, rule in ((_TARGET, protocol.target), (_SENSITIVE, protocol.sensitive)):
-        labelling = found[what] = apply_rule(rule, table, source.labels, what)
-        _missing(labelling, source, what, where, table.num_rows)
-        for warning in odd_names(labelling.names, what, rule, where):
+    rules = {_TARGET: protocol.target, _SENSITIVE: protocol.sensitive}
+    found, problems = label_problems(source, table, rules)
+    if problems:
+        raise all_of(problems, where)
+    for what, labelling in found.items():
+        for warning in odd_names(labelling.names, what, rules[what], where):
             warnings.warn(warning, ShasamWarning, stacklevel=3)
     _differ(found[_TARGET], found[_SENSITIVE], protocol)
+
+
+def label_problems(
+    source: Source, table: pa.Table, rules: Mapping[str, str]
+) -> tuple[dict[str, Labelling], list[str]]:
+    """The labels that the rules make of a table, and a sentence for each that cannot be used."""
+    where = source.spec.csv.name if source.spec.csv is not None else source.spec.name
+    found, problems = {}, []
+    for what, rule in rules.items():
+        try:
+            found[what] = apply_rule(rule, table, source.labels, what)
+            _missing(found[what], source, what, where, table.num_rows)
+        except DataError as error:
+            problems.append(str(error))
+    return found, list(dict.fromkeys(problems))
+
+
+def all_of(problems: Sequence[str], where: str) -> DataError:
+    """All that is wrong with a table as one error, so that it is mended in one go."""
+    if len(problems) == 1:
+        return DataError(problems[0])
+    told = "\n".join(f"  {k}. {problem}" for k, problem in enumerate(problems, 1))
+    return DataError(f"{where} has {len(problems)} problems:\n{told}")
 
 
 def warn_of_empty_cells(manifest: Manifest) -> None:
@@ -475,6 +500,18 @@ def _missing(labelling: Labelling, source: Source, what: str, where: str, total:
     raise DataError(advice(column, count, total, where))
 
 
+# 3-9 and 10-19 become 03-Sep and Oct-19 where a spreadsheet opens a table
+DATE_OF_RANGE = re.compile(
+    r"(\d{1,2}[-. ](jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)"
+    r"|(jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[-. ]\d{1,2})\Z",
+    re.IGNORECASE,
+)
+DAMAGED = (
+    "these look like ranges, such as 3-9, that a spreadsheet has turned into dates; write the "
+    "ranges again, and read the column as text next time"
+)
+
+
 def odd_names(names: tuple[str, ...], what: str, rule: str, where: str) -> list[str]:
     """Sentences about classes that differ by case or spaces, and about words for "no value"."""
     alike: dict[str, list[str]] = defaultdict(list)
@@ -486,6 +523,9 @@ def odd_names(names: tuple[str, ...], what: str, rule: str, where: str) -> list[
         for same in alike.values()
         if len(same) > 1
     ]
+    dates = [name for name in names if DATE_OF_RANGE.match(name.strip())]
+    if dates:
+        said.append(f"the {what} {rule!r} has {_quoted(dates)}: {DAMAGED}")
     empty = [name for plain, same in alike.items() if plain in MISSING_WORDS for name in same]
     if empty:
         said.append(

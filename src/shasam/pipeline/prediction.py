@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import os
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
-from itertools import islice
+from dataclasses import dataclass, replace
+from itertools import islice, repeat
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from shasam.data.decode import BadImage, decode
-from shasam.data.folder import EXTENSIONS, Folder
+from shasam.data.folder import EXTENSIONS, Folder, check_named
+from shasam.data.rules import apply_rule
 from shasam.data.vector_files import NOT_FINITE, VectorRows, open_features
-from shasam.errors import InputError
+from shasam.errors import DataError, InputError
 from shasam.output import cell_text, text_cells
 from shasam.pipeline.load import UNKNOWN, Answer, Model
-from shasam.tables import open_table
+from shasam.rule_text import columns_of_rule
+from shasam.tables import NO_VALUE, TableFile, open_table
 
 AHEAD = 2  # batches that are decoded while one is predicted
 _TASK = 16  # images that a thread decodes at a time
@@ -35,6 +38,7 @@ class Item:
 
     path: str
     group: object = None
+    others: str = ""  # the cells of the row that are kept, each with a comma in front
 
 
 @dataclass(frozen=True)
@@ -44,20 +48,21 @@ class PredictionBlock:
     names: list[str]  # path, id or number of every row
     answer: Answer  # of the rows without a problem, in their order
     problems: dict[int, str]  # place of a row -> why there is no prediction
+    others: list[str] | None = None  # cells that are kept, each with a comma in front
 
     def csv(self, classes: Sequence[str]) -> str:
-        """A line for each row: name, class, probabilities, and what is wrong."""
+        """A line for each row: name, class, probabilities, what is wrong, and what is kept."""
         labels = {name: cell_text(name) for name in classes}
         rows = zip(self.answer.labels, _decimals(self.answer.scores), strict=True)
-        if not self.problems:
-            whole = zip(text_cells(self.names), rows, strict=True)
-            return "".join([f"{name},{labels[c]}{scores},\n" for name, (c, scores) in whole])
-        answers = [f",{labels[label]}{scores},\n" for label, scores in rows]
+        answers = [f",{labels[label]}{scores}," for label, scores in rows]
         nothing = "," * (2 + len(classes))
         for place, why in sorted(self.problems.items()):
-            answers.insert(place, f"{nothing}{cell_text(why)}\n")
+            answers.insert(place, f"{nothing}{cell_text(why)}")
+        if self.others is not None:
+            pairs = zip(answers, self.others, strict=True)
+            answers = [f"{answer}{cells}" for answer, cells in pairs]
         lines = zip(text_cells(self.names), answers, strict=True)
-        return "".join([name + answer for name, answer in lines])
+        return "".join([f"{name}{answer}\n" for name, answer in lines])
 
 
 def _decimals(scores_nC: np.ndarray) -> list[str]:
@@ -105,18 +110,101 @@ def count_files(folder: Path) -> tuple[int, Counter[str]]:
     return pictures, others
 
 
+@dataclass(frozen=True)
+class OtherColumns:
+    """The columns of a table that are written beside the predictions, as they were read.
+
+    Where the columns are there that the model's target and groups were made of, both are written
+    too, under the names that an audit looks for.
+    """
+
+    table: TableFile
+    names: Sequence[str]  # of the table
+    truth: Mapping[str, Sequence[str]]  # target, sensitive -> a name for each row, "" for none
+
+    @property
+    def head(self) -> list[str]:
+        return [*self.truth, *self.names]
+
+    def cells(self) -> Iterator[str]:
+        """What is added to the line of each row."""
+        made = zip(*self.truth.values(), strict=True) if self.truth else repeat(())
+        for part in self.table.batches(self.names, text=self.names) if self.names else ():
+            kept = zip(*(part.column(name).to_pylist() for name in self.names), strict=True)
+            for row in kept:
+                yield "".join(f",{cell_text(_plain(v))}" for v in (*next(made), *row))
+        if not self.names:
+            yield from ("".join(f",{cell_text(v)}" for v in row) for row in made)
+
+    def beside(self, blocks: Iterable[PredictionBlock]) -> Iterator[PredictionBlock]:
+        """The blocks with the cells of their rows."""
+        cells = self.cells()
+        for block in blocks:
+            own = list(islice(cells, len(block.names)))
+            if len(own) < len(block.names):
+                raise InputError(f"{self.table.name} has fewer rows than there are vectors")
+            yield replace(block, others=own)
+
+
+def other_columns(model: Model, table: TableFile, keep: str, used: Sequence[str]) -> OtherColumns:
+    """``keep`` is all, none or names with commas; ``used`` are columns that the output has.
+
+    With an empty ``keep`` the target and the groups are written and no column as it is.
+    """
+    known = [name for name in table.column_names if table.column_names.count(name) == 1]
+    wanted = known if keep == "all" else []
+    if keep not in ("all", "none", ""):
+        wanted = [word.strip() for word in keep.split(",")]
+        check_named({name: name for name in wanted}, table.column_names, table.name)
+    truth = {} if keep == "none" else _truth(model, table)
+    taken = {*used, *truth}
+    return OtherColumns(table, [name for name in wanted if name not in taken], truth)
+
+
+def _truth(model: Model, table: TableFile) -> dict[str, list[str]]:
+    """The target and the group of each row, where the table has the columns for both."""
+    data, found = model.spec.data, {}
+    for role, rule, names in (
+        ("target", data.target, model.classes),
+        ("sensitive", data.sensitive, model.groups),
+    ):
+        columns = columns_of_rule(rule, table.column_names) if rule else None
+        if rule in table.column_names:
+            columns = [str(rule)]
+        if rule is None or columns is None or not set(columns) <= set(table.column_names):
+            return {}
+        try:
+            made = apply_rule(rule, table.read(list(dict.fromkeys(columns))), what=role)
+        except DataError:  # one value only, say: nothing that groups could be compared by
+            return {}
+        if not set(made.names) <= {*names, NO_VALUE}:
+            return {}
+        found[role] = [made.names[code] if code >= 0 else "" for code in made.codes.tolist()]
+    return found
+
+
+def _plain(value: Any) -> Any:
+    """A cell of a table as something that a CSV can hold."""
+    return value if value is None or isinstance(value, int | float | str) else str(value)
+
+
 def table_items(
-    path: Path, folder: Folder, path_column: str, group_column: str | None
+    path: Path,
+    folder: Folder,
+    path_column: str,
+    group_column: str | None,
+    kept: OtherColumns | None = None,
 ) -> Iterator[Item]:
     """The rows of a list of images."""
     table = open_table(path)
     columns = [path_column, *([group_column] if group_column else [])]
-    for part in table.batches(columns):
+    others = repeat("") if kept is None else kept.cells()
+    for part in table.batches(columns, text=[path_column]):
         paths = part.column(path_column).to_pylist()
         groups = part.column(group_column).to_pylist() if group_column else [None] * len(paths)
         for name, group in zip(paths, groups, strict=True):
             text = "" if name is None else str(name).strip()
-            yield Item(folder.relative(text) if text else "", group)
+            yield Item(folder.relative(text) if text else "", group, next(others))
 
 
 def image_blocks(
@@ -154,7 +242,9 @@ def _of_images(
     read = [one for one in found if not isinstance(one, str)]
     pixels = torch.from_numpy(np.stack(read)).permute(0, 3, 1, 2) if read else torch.empty(0)
     groups = [item.group for item in items]
-    return _block(model, [item.path for item in items], groups, pixels, problems, len(items))
+    names = [item.path for item in items]
+    block = _block(model, names, groups, pixels, problems, len(items))
+    return replace(block, others=[item.others for item in items])
 
 
 def _block(

@@ -129,6 +129,18 @@ def _flat(body: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return found
 
 
+def differing(specs: Sequence[RunSpec]) -> list[str]:
+    """What tells each run from the others: its seed, and every key whose value is not the same."""
+    flat = [_flat(spec.as_dict()) for spec in specs]
+    keys = dict.fromkeys(key for body in flat for key in body)
+    told = [key for key in keys if len({repr(body.get(key)) for body in flat}) > 1]
+    told = [key for key in told if key not in ("method", "seed", "data.seed")]
+    return [
+        ", ".join([f"seed {body['seed']}", *(f"{k}={body[k]}" for k in told if k in body)])
+        for body in flat
+    ]
+
+
 def _check_shape(body: Mapping[str, Any]) -> None:
     """A sentence where a part of the grid is not what it should be, or stands for too many runs."""
     for key in body:
@@ -173,7 +185,7 @@ def _without_options_of(used: set[str], base: dict[str, Any], encoder: str) -> d
 # -------------------------------------------------------------------------------------------------
 
 _TAIL = 64 << 10  # bytes of the end of output.txt that are looked at
-STATUS_SECONDS = 60  # between lines about how far a sweep has come
+STATUS_SECONDS = 30  # between lines about how far a sweep has come
 
 
 @dataclass(frozen=True)
@@ -269,8 +281,8 @@ def sweep(
                     say(f"other processes are at work on {held} of the runs; waiting")
                 if running and time.monotonic() - shown > STATUS_SECONDS:
                     shown = time.monotonic()
-                    minutes = (shown - began) / 60
-                    say(f"{len(outcomes)} of {len(specs)} runs have ended after {minutes:.0f} min")
+                    trained = sum(o.status != "skipped" for o in outcomes)
+                    say(_how_far(len(outcomes), trained, len(specs), shown - began))
                 time.sleep(0.1 if running else 0.5)
             if running:
                 _end(running, say)
@@ -280,6 +292,14 @@ def sweep(
                 entry.work.wait()
                 entry.claim.close()
     return outcomes
+
+
+def _how_far(ended: int, trained: int, total: int, seconds: float) -> str:
+    """How many runs have ended, and how long the others will take if they are like them."""
+    line = f"{ended} of {total} runs have ended after {seconds / 60:.0f} min"
+    if not trained:
+        return line
+    return f"{line}, about {seconds / trained * (total - ended) / 60:.0f} min left"
 
 
 def _begin(engine: Engine, spec: RunSpec, run: RunDirectory) -> _Running | None:

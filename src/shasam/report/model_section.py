@@ -418,6 +418,7 @@ def detail(
         "curves": [],
         "maps": [],
         "probe": [],
+        "probe_says": "",
         "transfer": [],
         "mining": None,
         "facts": [],

@@ -14,11 +14,12 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 import shasam
-from shasam.errors import InputError
+from shasam.errors import InputError, ShasamError
 from shasam.files import write_atomic, write_named
 from shasam.output import visible
 from shasam.report import charts
 from shasam.report.audits import Limit, Pairing
+from shasam.report.answer import RunAnswer
 from shasam.report.charts import RATES, DecisionScores, bars, forest
 from shasam.report.comparison import audit_settings, settings_of
 from shasam.report.model_section import Budget, detail, strongest, tiles
@@ -102,8 +103,9 @@ def write_report(
             "title": f"{run.name} on {run.setting}",
             "kicker": f"shasam report · {tests_of(subjects[0])}",
             "alarm": learnt_of(run).sentences(subjects[0].unit),
-            "verdict": [*verdict(subjects[0]), *_probe_line(run, subjects[0])],
+            "verdict": verdict(subjects[0]),
             "tiles": tiles(subjects[0]),
+            **_answered(run, subjects[0], details[0]),
         }
     else:
         context |= _comparison(opened, settings)
@@ -143,6 +145,16 @@ def _comparison(runs: Sequence[RunDirectory], settings: Sequence[dict[str, Any]]
     }
 
 
+def _answered(run: RunDirectory, subject: Subject, own: dict[str, Any]) -> dict[str, list[str]]:
+    """The plain model beside the run, and what to do first; what a probe says goes to its part."""
+    own["probe_says"] = " ".join(_probe_line(run, subject))
+    try:
+        found = RunAnswer.of(run)
+    except ShasamError:
+        return {}
+    return {"beside": found.lines()[1:], "to_do": found.to_do()}
+
+
 def _probe_line(run: RunDirectory, subject: Subject) -> list[str]:
     """What the features still tell, from the probe that reads most."""
     found = strongest(run.metrics())
@@ -171,15 +183,21 @@ def render(context: dict[str, Any]) -> str:
     if context["single"]:
         d = context["details"][0]
         toc.append(("groups", "Groups"))
-        if d["curves"] or d["maps"] or d["probe"]:
-            toc.append(("training", "Training"))
-        if d["mining"]:
-            toc.append(("mining", "Mining"))
+        if d["curves"] or d["maps"] or d["probe"] or d["mining"]:
+            toc.append(("training", "Research"))
     else:
         toc.append(("details", "Closer"))
     toc.append(("provenance", "Provenance"))
     return environment.get_template("report.html.j2").render(
-        **{"alarm": [], "forests": [], "forest_says": "", "regressions": []} | context,
+        **{
+            "alarm": [],
+            "beside": [],
+            "to_do": [],
+            "forests": [],
+            "forest_says": "",
+            "regressions": [],
+        }
+        | context,
         toc=toc,
         csp=csp,
         style=Markup(style),  # noqa: S704 - our own file

@@ -48,7 +48,8 @@ class TrainingProgress:
         self.console = console or Screen(stderr=True, soft_wrap=True)
         self._bar: Progress | None = None
         self._shown = 0.0
-        self._stage, self._total = "", 0
+        self._stage, self._total, self._first, self._began = "", 0, 0, 0.0
+        self._validated = ""
 
     def say(self, text: str, style: str | None = None) -> None:
         """A line that matters even between bars; warnings come through when quiet."""
@@ -59,6 +60,7 @@ class TrainingProgress:
         """Open the bar of a stage."""
         self.stop()
         self._stage, self._total, self._shown = stage, total, time.monotonic()
+        self._first, self._began = first, self._shown
         if self.quiet or not self.console.is_terminal:
             return
         self._bar = Progress(
@@ -78,11 +80,13 @@ class TrainingProgress:
         if time.monotonic() - self._shown < (LINE_SECONDS if self._bar is None else 0.25):
             return
         self._shown = time.monotonic()
-        note = f"loss {loss:.4f}  {rate:.0f} img/s"
+        note = f"{self._validated}loss {loss:.4f}  {rate:.0f} img/s"
         if mined is not None:
             note += f"  mining {mined:.0%}"
         if self._bar is None:
-            self.say(f"{self._stage} step {done} of {self._total}: {note}")
+            spent = (self._shown - self._began) / max(done - self._first, 1)
+            left = spent * (self._total - done) / 60
+            self.say(f"{self._stage} step {done} of {self._total}: {note}  {left:.0f} min left")
             return
         task = self._bar.tasks[0].id
         self._bar.update(task, completed=done, note=note)
@@ -94,6 +98,10 @@ class TrainingProgress:
 
     def epoch(self, stage: str, number: int, numbers: Mapping[str, float | None]) -> None:
         """One line at the end of an epoch."""
+        accuracy, gap = numbers.get("val accuracy"), numbers.get("val eo_mean")
+        if accuracy is not None:
+            self._validated = f"validation {100 * accuracy:.1f} %"
+            self._validated += "  " if gap is None else f", gap {100 * gap:.1f}  "
         shown = "  ".join(f"{k} {v:.4g}" for k, v in numbers.items() if v is not None)
         self.say(f"{stage} epoch {number}: {shown}")
 

@@ -7,11 +7,21 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from shasam.data.folder import FileSource, Folder, check_named, read_own, split_and_identity, text
+from shasam.data.folder import (
+    FileSource,
+    Folder,
+    check_named,
+    path_column,
+    read_own,
+    split_and_identity,
+    text,
+)
 from shasam.data.source import Exclusion, Listing
+from shasam.data.splits import all_of, label_problems
 from shasam.errors import DataError
 from shasam.files import file_sha256
 from shasam.registry import register
+from shasam.spec.fields import DataSpec
 from shasam.tables import open_table
 
 
@@ -46,35 +56,64 @@ class TableSource(FileSource):
             )
         return digest
 
+    @classmethod
+    def completed(cls, spec: DataSpec) -> DataSpec:
+        spec = super().completed(spec)
+        if spec.csv is None or not spec.csv.is_file():
+            return spec
+        found = path_column(spec.path_column, open_table(spec.csv).column_names)
+        return spec.model_copy(update={"path_column": found})
+
+    @cached_property
+    def _path_column(self) -> str:
+        return path_column(self.spec.path_column, open_table(self._file()).column_names)
+
     def pixels_key(self) -> str:
         # two tables over one folder list other rows, so each has its own store
         spec = self.spec
-        return (
-            f"{self.folder.root.as_posix()}\n{self._digest}\n{spec.path_column}\n{spec.id_column}"
-        )
+        root = self.folder.root.as_posix()
+        return f"{root}\n{self._digest}\n{self._path_column}\n{spec.id_column}"
 
     def list_images(self) -> Listing:
         spec, source = self.spec, open_table(self._file())
         known = source.column_names
         named = {
-            "path": spec.path_column,
+            "path": self._path_column,
             "id": spec.id_column,
             **split_and_identity(spec, known),
         }
         check_named(named, known, self._file().name)
         listed = [name for name in (named["path"], named["id"]) if name]
         keys = source.read(listed, text=listed)
-        paths = [text(v) for v in keys.column(spec.path_column).to_pylist()]
+        paths = [text(v) for v in keys.column(self._path_column).to_pylist()]
         ids = paths
         if named["id"]:
             ids = [text(v) for v in keys.column(named["id"]).to_pylist()]
         first: dict[str, object] = {"id": ids, "path": [self.folder.relative(p) for p in paths]}
         made = read_own(source, spec, named, first)
-        keep, excluded = self._distinct(ids, made)
-        return self.without_missing(Listing(made.take(pa.array(keep, pa.int64())), excluded))
+        keep, excluded, conflicts = self._distinct(ids, made)
+        notes = []
+        if self._path_column != spec.path_column:
+            notes.append(f"paths are read from the column {self._path_column!r}")
+        listing = Listing(made.take(pa.array(keep, pa.int64())), excluded, notes)
+        problems = [] if conflicts is None else [conflicts]
+        try:
+            found = self.without_missing(listing)
+        except DataError as error:
+            problems.append(str(error))
+        else:
+            if not problems:
+                return found
+        # somebody who has to mend the table wants to know what else is wrong with it
+        asked = {"target": spec.target, "sensitive attribute": spec.sensitive}
+        rules = {what: rule for what, rule in asked.items() if rule}
+        problems += label_problems(self, listing.table, rules)[1]
+        raise all_of(problems, self._file().name)
 
-    def _distinct(self, ids: list[str], table: pa.Table) -> tuple[list[int], list[Exclusion]]:
-        """One row for each id; rows that are repeated with other values are an error."""
+    def _distinct(
+        self, ids: list[str], table: pa.Table
+    ) -> tuple[list[int], list[Exclusion], str | None]:
+        """One row for each id, and a sentence where rows are repeated with other values."""
         first: dict[str, int] = {}
         keep, excluded, conflicts = [], [], []
         rows = table.to_pylist()
@@ -88,9 +127,10 @@ class TableSource(FileSource):
                 excluded.append(Exclusion(name, f"row {row + 1} repeats row {first[name] + 1}"))
             else:
                 conflicts.append(f"{name} (rows {first[name] + 1} and {row + 1})")
+        problem = None
         if conflicts:
-            raise DataError(
+            problem = (
                 f"{len(conflicts)} ids are listed twice with different values: "
                 f"{', '.join(conflicts[:3])}. Keep one row for each"
             )
-        return keep, excluded
+        return keep, excluded, problem

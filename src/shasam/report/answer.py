@@ -1,0 +1,154 @@
+"""Say what came of a run: the model beside plain cross-entropy, and what to do next."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from shasam.errors import ShasamError
+from shasam.metrics import Estimate
+from shasam.metrics.paired import Comparison, compare
+from shasam.report.runs import predictions_of, recorded_subject
+from shasam.report.subject import Subject
+from shasam.report.verdict import comparison_line, count, percent
+from shasam.runs.directory import RunDirectory
+
+PLAIN = "ce"  # what a fairer model is held against
+_SIBLINGS = 200  # runs of a folder that are looked at for the plain one
+_SHOWN = ("accuracy", "eo_mean", "worst_group_accuracy")
+# experiments/pretrained; docs/results.md has the rows
+WORTH = (
+    "starting from ImageNet weights was worth 7.6 points of accuracy on UTKFace, more than any "
+    "method"
+)
+
+
+@dataclass(frozen=True)
+class RunAnswer:
+    """A run, the plain model on the same rows if there is one, and their difference."""
+
+    run: RunDirectory
+    subject: Subject
+    plain: Subject | None
+    found: dict[str, Comparison] | None
+
+    @classmethod
+    def of(cls, run: RunDirectory, plain: RunDirectory | None = None) -> RunAnswer:
+        """The recorded numbers; the plain run is looked for beside the run if none is given."""
+        subject = recorded_subject(run)
+        plain = plain or plain_beside(run)
+        if plain is None:
+            return cls(run, subject, None, None)
+        mine, other = predictions_of(run), predictions_of(plain)
+        if mine.ids.tolist() != other.ids.tolist():
+            return cls(run, subject, None, None)
+        found = compare(
+            mine.target,
+            mine.prediction,
+            other.prediction,
+            mine.sensitive,
+            classes=mine.classes,
+            groups=mine.groups,
+            metrics=_SHOWN,
+        )
+        return cls(run, subject, recorded_subject(plain), found)
+
+    def lines(self) -> list[str]:
+        """The model, and the plain one beside it."""
+        unit, total = self.subject.unit, count(self.subject.rows.total)
+        said = [
+            f"Your model ({_method(self.run)}): {_numbers(self.subject)}, on {total} test {unit}."
+        ]
+        if self.plain is not None and self.found is not None:
+            said.append(f"Plain cross-entropy ({PLAIN}): {_numbers(self.plain)}.")
+            said.append(comparison_line("Your model", "the plain one", self.found))
+        return said
+
+    def to_do(self) -> list[str]:
+        """What to do first, the most useful before the others."""
+        run, said = self.run, []
+        own = run.settings.get("model")
+        scratch = isinstance(own, dict) and own.get("encoder") == "resnet18" and not own.get("init")
+        if run.unit == "images" and scratch and run.protocol.get("source") == "table":
+            said.append(
+                f"Start from a pretrained network: {WORTH}. pip install 'shasam[pretrained]', "
+                "and the same command takes it."
+            )
+        if self.plain is None and _method(run) != PLAIN:
+            said.append(
+                f"See what fairness costs: shasam train {PLAIN} with the same flags gives the "
+                "plain model, and shasam compare several methods over seeds."
+            )
+        if self.found is not None:
+            said.append(self._which())
+        worst = self.subject.worst_served
+        if worst:
+            said.append(
+                f"The worst-served are {worst}: more {run.unit} of them help where no method does."
+            )
+        return said
+
+    def _which(self) -> str:
+        gap = (self.found or {})["eo_mean"]
+        if gap.reason is None and gap.p < 0.05:
+            if gap.difference < 0:
+                return "The gap is shown to be smaller: check that its accuracy is enough for you."
+            return (
+                f"The plain model has the smaller gap: take it, or try shasam compare ({PLAIN}, "
+                "balanced, groupdro, posthoc)."
+            )
+        return (
+            "One run does not show that this model is fairer than the plain one: shasam compare "
+            "--methods ce,balanced,groupdro,posthoc tries others over several seeds."
+        )
+
+
+def next_command(run: RunDirectory) -> str:
+    """The command that most people type after training."""
+    new = "new_photos/" if run.unit == "images" else "new.npy"
+    return f"shasam predict {shlex.quote(str(run.path))} {new} --out predictions.csv"
+
+
+def plain_command(words: Sequence[str], method: str) -> str:
+    """The command of a run with plain cross-entropy in place of its method."""
+    if list(words[:1]) != ["train"]:
+        return f"shasam train {PLAIN} with the same flags"
+    rest = [word for place, word in enumerate(words[1:]) if (place, word) != (0, method)]
+    return shlex.join(["shasam", "train", PLAIN, *rest])
+
+
+def plain_beside(run: RunDirectory) -> RunDirectory | None:
+    """A finished plain run in the same folder, on the same rows, with the same seed and encoder."""
+    if _method(run) == PLAIN:
+        return None
+    try:
+        siblings = sorted(Path(run.path).parent.glob(f"{PLAIN}-*"))[:_SIBLINGS]
+        for path in siblings:
+            found = RunDirectory(path)
+            if found.done and _kind(found) == _kind(run):
+                return found
+    except (ShasamError, OSError):  # somebody else's folder
+        return None
+    return None
+
+
+def _method(run: RunDirectory) -> str:
+    """The method as it was asked for; a run's own name may tell its encoder too."""
+    return str(run.settings.get("method") or run.method)
+
+
+def _kind(run: RunDirectory) -> tuple[object, ...]:
+    return run.manifest_sha256, run.seed, run.settings.get("model")
+
+
+def _numbers(subject: Subject) -> str:
+    accuracy, gap = (subject.estimates[key] for key in ("accuracy", "eo_mean"))
+    return f"{_shown(accuracy, ' %')} right, gap between groups {_shown(gap, ' points')}"
+
+
+def _shown(e: Estimate, unit: str) -> str:
+    if not e.defined:
+        return f"undefined ({e.reason})"
+    return f"{percent(e.value)}{unit} ({percent(e.low)} to {percent(e.high)})"
