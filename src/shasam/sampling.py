@@ -334,12 +334,15 @@ class MinedPlan(BatchPlan):
         t_B, s_B = self.t_N[rows_B], self.s_N[rows_B]
         if self.config.roles == "apart" or self.config.pairs == "one":
             places = torch.arange(len(rows_B)).split([len(rows) for part in parts for rows in part])
-            sets = [places[3 * number : 3 * number + 3] for number in range(len(pairs))]
+            sets = [
+                (places[first], places[first + 1], places[first + 2])
+                for first in range(0, len(places), 3)
+            ]
         else:
             found = [pools_of(t_B, s_B, *pair) for pair in pairs]
             sets = [(p.anchors, p.positives, p.negatives) for p in found]
         triplets = (
-            Triplet(*chosen, *pair, t_B, s_B) for pair, chosen in zip(pairs, sets, strict=True)
+            Triplet(a, p, n, *pair, t_B, s_B) for pair, (a, p, n) in zip(pairs, sets, strict=True)
         )
         return Draw(rows_B, tuple(triplets))
 

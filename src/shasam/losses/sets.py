@@ -16,6 +16,7 @@ anchors are represented by default, so that P belongs with A; docs/paper.md deri
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Literal, get_args
 
 import torch
@@ -121,7 +122,8 @@ def flcmi_terms(
             gap = overlap_R - p_R if positive_form == "set" else overlap_R[:, None] - sets[1]
             terms = gap.clamp_min(0)
             return _with_gain(terms, (a_R - p_R).clamp_min(0), conditional_gain)
-        logs = [None if weights is None else w.to(z_MD).log() for w in weights or (None,) * 3]
+        given: Sequence[Tensor | None] = weights or (None, None, None)
+        logs = [None if w is None else w.to(z_MD).log() for w in given]
         scaled = [
             s / temperature if log is None else s / temperature + log
             for s, log in zip(sets, logs, strict=True)

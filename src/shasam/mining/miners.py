@@ -691,7 +691,7 @@ class ShasamMiner(Miner):
         c, z = self.config, ground.z_VD[rows]
         flat: dict[str, Any] = {"similarity": self._kind("shifted_cosine"), "gamma": c.gamma}
         gram: dict[str, Any] = {"similarity": self._kind("cosine"), "gamma": c.gamma}
-        over = {"represented": ground.z_VD if c.represented == "ground" else None}
+        over: dict[str, Any] = {"represented": ground.z_VD if c.represented == "ground" else None}
         if rule == "logdet":
             return LogDet.from_features(z, c.ridge, **gram)
         if rule == "fl":  # representative of the cell, whatever the others represent
