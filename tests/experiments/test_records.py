@@ -13,6 +13,7 @@ from experiments import (
     forest,
     heads,
     learnt,
+    mined,
     noise,
     paired,
     parts,
@@ -90,6 +91,11 @@ TABLES = {
             ["ce", "balanced", "balanced-hidden", "fscl+", "fscl+:encoder-balanced", "mfd"],
         ),
     ),
+    "forms of LEARN, on validation": (
+        "mining-learn",
+        lambda: mined.validated(EXPERIMENTS / "mining-learn"),
+    ),
+    "mined against random": ("mining", lambda: mined.against_random(EXPERIMENTS / "mining")),
     "mining variants": (
         "embeddings-mining",
         lambda: paired.table(
