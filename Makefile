@@ -51,7 +51,7 @@ demo: $(VENV)/.installed-torch,jpeg
 test test-all test-learns test-ray test-reliability test-cpus: export OMP_NUM_THREADS = 1
 
 test: $(VENV)/.installed-torch,jpeg,test,test-torch
-	$(BIN)/python -m pytest -n 2 --dist worksteal
+	$(BIN)/python -m pytest -n 2 --dist worksteal --durations=15
 
 test-all: $(VENV)/.installed-torch,jpeg,test,test-torch
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "(slow or not slow) and not learns"

@@ -7,14 +7,14 @@ from typing import Any
 
 # function -> (select-only bar, from this n on), (from-embeddings bar, from this n on)
 PEERS = {
-    "FL": ((60, 4_000), (25, 1_000)),
-    "FLCG": ((40, 4_000), (20, 1_000)),
-    "FL1MI": ((40, 4_000), (20, 1_000)),
-    "FLQMI": ((5, 1_000), (5, 1_000)),
-    "LogDet": ((1, 1_000), (100, 10_000)),
-    "LogDetCG": ((1, 1_000), (100, 10_000)),
+    "FL": ((60, 1_000), (25, 1_000)),
+    "FLCG": ((40, 1_000), (20, 1_000)),
+    "FL1MI": ((40, 1_000), (20, 1_000)),
+    "FLQMI": ((20, 1_000), (5, 1_000)),
+    "LogDet": ((20, 1_000), (100, 10_000)),
+    "LogDetCG": ((20, 1_000), (100, 10_000)),
 }
-LOGDET_LARGE = 4  # select-only bar of LogDet and LogDetCG at n = 10,000
+KEPT = {8_000: 8.0, 32_000: 80.0}  # rows of V -> milliseconds of one (A, P, N), kernel kept
 
 
 @dataclass(frozen=True)
@@ -42,15 +42,19 @@ class Bar:
 
 def bars(found: dict[str, Any]) -> list[Bar]:
     """All goals, with what the run found."""
-    return [*_peer_bars(found), *_limit_bars(found), *_thread_bars(found), *_memory_bars(found)]
+    return [
+        *_peer_bars(found),
+        *_limit_bars(found),
+        *_thread_bars(found),
+        *_kept_bars(found),
+        *_memory_bars(found),
+    ]
 
 
 def _peer_bars(found: dict[str, Any]) -> list[Bar]:
     made = []
     for (name, n, k), told in found["times"].items():
         (select, select_from), (whole, whole_from) = PEERS[name]
-        if name.startswith("LogDet") and n >= 10_000:
-            select = LOGDET_LARGE
         case = f"{name}, n = {n:,}, k = {k}"
         if n >= select_from:
             ratio = told.get("select_ratio")
@@ -77,7 +81,26 @@ def _limit_bars(found: dict[str, Any]) -> list[Bar]:
 
 def _thread_bars(found: dict[str, Any]) -> list[Bar]:
     told = found.get("threads", {})
-    return [Bar("FL select, n = 10,000, one thread over two", told.get("ratio"), 1.7, True)]
+    held = found.get("contended", {})
+    return [
+        Bar("FL select, n = 10,000, one thread over two", told.get("ratio"), 1.7, True),
+        *(
+            Bar(f"{name}, n = 4,000, two threads over one, cores busy", held.get(name), 1.3, False)
+            for name in ("build", "select", "gains")
+        ),
+    ]
+
+
+def _kept_bars(found: dict[str, Any]) -> list[Bar]:
+    made = []
+    for rows, goal in KEPT.items():
+        told = found.get("kept", {}).get(rows) or {}
+        spent = told["next"] * 1e3 if told else None
+        made.append(Bar(f"(A, P, N), f over V of {rows:,} rows", spent, goal, False, " ms"))
+    losses = found.get("losses") or {}
+    ratio = losses["logdetcmi"] / losses["supcon"] if losses else None
+    made.append(Bar("LogDetCMI over SupCon, 8,192 views × 128", ratio, 2, False))
+    return made
 
 
 def _memory_bars(found: dict[str, Any]) -> list[Bar]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -13,7 +15,9 @@ import numpy as np
 import torch
 
 from bench import limits, peers
-from shasam.submodular import FacilityLocation, SetFunction, maximize
+from shasam.losses.rivals import supcon
+from shasam.losses.sets import flcmi, logdetcmi
+from shasam.submodular import FacilityLocation, KeptKernel, SetFunction, maximize
 from shasam.submodular.facility_location import clamped_gains
 from shasam.submodular.kernels import kernel_matrix
 
@@ -201,6 +205,83 @@ def threads_case(n: int) -> dict[str, Any]:
     }
 
 
+_BUSY = "while True: pass"
+
+
+def contended_case(n: int) -> dict[str, Any]:
+    """Kernel and selection with one thread and with two, while another process holds each core."""
+    z, _ = peers.embeddings(n)
+    f = FacilityLocation.from_features(z)
+    runs: dict[str, Callable[[], object]] = {
+        "build": lambda: kernel_matrix(z, "shifted_cosine"),
+        "select": lambda: maximize(f, 16),
+        "gains": lambda: f.gains(f.start([0]), torch.arange(n)),
+    }
+    wall: dict[tuple[str, int], list[float]] = {(name, t): [] for name in runs for t in (1, 2)}
+    rivals = [subprocess.Popen([sys.executable, "-c", _BUSY]) for _ in range(os.cpu_count() or 1)]
+    try:
+        for turn_number in range(8):
+            for (name, number), times in wall.items():
+                torch.set_num_threads(number)
+                start = time.perf_counter()
+                for _ in range(10):  # longer than a slice of time that the system gives
+                    runs[name]()
+                if turn_number:  # the first turn compiles
+                    times.append(time.perf_counter() - start)
+    finally:
+        for rival in rivals:
+            rival.kill()
+            rival.wait()
+    return {name: median(wall[name, 2]) / median(wall[name, 1]) for name in runs}
+
+
+def kept_case(rows: int, repeats: int) -> dict[str, Any]:
+    """One (A, P, N) with f over V out of a kept kernel, and the floating-point way beside it."""
+    z, _ = peers.embeddings(rows)
+    cell_V = torch.arange(rows) % 4
+    a, p, n = ((cell_V == c).nonzero().flatten() for c in range(3))
+    KeptKernel(z[:256], cells=cell_V[:256]).mine(range(0, 60), range(60, 120), range(120, 180), 4)
+    made: list[KeptKernel] = []
+    build = clock(lambda: made.append(KeptKernel(z, cells=cell_V)))
+    kept = made[0]
+    told: dict[str, list[float]] = {key: [] for key in ("first", "next", "update", "passes")}
+    generator = torch.Generator().manual_seed(0)
+    cell_entries = len(p) * rows
+    for _ in range(repeats):
+        kept.forget()
+        told["first"].append(clock(lambda: kept.mine(a, p, n, 16)))
+        changed = torch.randperm(rows, generator=generator)[:96]
+        drifted = z[changed] + 0.05 * torch.randn(96, z.shape[1], generator=generator)
+        told["update"].append(clock(lambda: kept.update(changed, drifted)))  # noqa: B023
+        read = kept.entries_read
+        told["next"].append(clock(lambda: kept.mine(a, p, n, 16)))
+        told["passes"].append((kept.entries_read - read) / cell_entries)
+    bandwidth = limits.read_bandwidth(min(cell_entries, 2**27))
+    return {key: median(values) for key, values in told.items()} | {
+        "build": build,
+        "read": 2 * len(p) * rows * 2 / bandwidth,
+        "bytes": KeptKernel.plan(rows),
+        "product": kept.product,
+    }
+
+
+def losses_case(views: int) -> dict[str, Any]:
+    """Forward and backward of objectives over many views."""
+    z = torch.nn.functional.normalize(torch.randn(views, peers.WIDTH), dim=1)
+    sets, target = list(torch.arange(views).tensor_split(3)), torch.arange(views) % 2
+
+    def step(loss: Callable[[torch.Tensor], torch.Tensor]) -> float:
+        z_grad = z.clone().requires_grad_()
+        return clock(lambda: loss(z_grad).backward())
+
+    losses: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+        "logdetcmi": lambda x: logdetcmi(x, *sets, attraction=0.3),
+        "flcmi": lambda x: flcmi(x, *sets),
+        "supcon": lambda x: supcon(x, target),
+    }
+    return {name: median([step(loss) for _ in range(3)]) for name, loss in losses.items()}
+
+
 def main(arguments: list[str]) -> None:
     kind, *rest = arguments
     torch.set_num_threads(1)
@@ -210,6 +291,12 @@ def main(arguments: list[str]) -> None:
         told = memory_case(rest[0], rest[1], int(rest[2]), int(rest[3]))
     elif kind == "threads":
         told = threads_case(int(rest[0]))
+    elif kind == "contended":
+        told = contended_case(int(rest[0]))
+    elif kind == "losses":
+        told = losses_case(int(rest[0]))
+    elif kind == "kept":
+        told = kept_case(int(rest[0]), int(rest[1]))
     else:
         told = limit_case(int(rest[0]))
     print("RESULT " + json.dumps(told))

@@ -99,7 +99,7 @@ NEED_TORCH = [
     "sweep grid.yaml",
     "evaluate 3f2a9c",
     "predict 3f2a9c photos",
-    "methods",
+    "methods ce",
     "mine --scene all",
 ]
 

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.needs_torch
 
 NEAREST = """
 import torch
-from shasam.mining import Mined, Miner
+from shasam.mining import MinedSets, Miner
 from shasam.registry import register
 
 @register("nearest", kind="miner")
@@ -22,7 +22,7 @@ class Nearest(Miner):
     def pick(self, ground, pools, k, generator):
         near = ground.z_VD @ ground.z_VD[pools.anchors].mean(0)
         sets = (pools.anchors, pools.positives, pools.negatives)
-        return Mined(*(rows[near[rows].argsort(descending=True)[:k]] for rows in sets), {})
+        return MinedSets(*(rows[near[rows].argsort(descending=True)[:k]] for rows in sets), {})
 """
 
 

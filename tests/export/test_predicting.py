@@ -144,7 +144,7 @@ def test_a_target_that_cannot_be_written_is_an_error_before_the_work(photos, tmp
         raise AssertionError("the model was loaded")
 
     monkeypatch.setattr("shasam.pipeline.load.load", never)
-    with pytest.raises(FileError, match="cannot be made"):
+    with pytest.raises(FileError, match="cannot be written"):
         predict("runs/ce", photos, out=tmp_path / "file" / "out.csv")
 
 

@@ -21,6 +21,7 @@ from shasam.metrics import evaluate
 from shasam.registry import lookup, names
 from shasam.runs.directory import RunDirectory
 from shasam.sklearn import FairClassifier
+from shasam.spec import DEFAULT_METHOD
 
 SEEDS = (0, 1)
 # as printed it learns nothing from scratch; FD-VAE guesses the group in runs as short as these
@@ -98,7 +99,7 @@ def estimator_learns(method: str, seed: int) -> None:
 
 def test_the_default_method_learns_embeddings(tmp_path) -> None:
     run = train(tmp_path, *write_vectors(tmp_path, 0))
-    assert run.spec().method == "shasam"
+    assert run.spec().method == DEFAULT_METHOD
     check(run, 0.8, 0.25)
 
 

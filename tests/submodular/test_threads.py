@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from threading import Event, current_thread
 
 import numpy as np
 import pytest
@@ -28,6 +29,7 @@ MAKERS = {
 def eager_threads(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Threads are used for small problems too."""
     monkeypatch.setattr(loops, "_WORTH", 1)
+    monkeypatch.setattr(loops, "free_now", lambda: 64)
     before = torch.get_num_threads()
     yield
     torch.set_num_threads(before)
@@ -77,6 +79,21 @@ def test_an_error_in_a_thread_is_raised() -> None:
         loops.run(fail, [(0,), (1,)])
 
 
+def test_only_free_cores_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(4)
+    try:
+        for free, used in ((1, 1), (3, 3), (9, 4)):
+            monkeypatch.setattr(loops, "free_now", lambda free=free: free)
+            assert loops.count(10**9) == used
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_free_cores_are_at_least_one_and_at_most_all() -> None:
+    assert 1 <= loops.free_now() <= (os.cpu_count() or 1)
+
+
 def test_little_work_is_done_by_one_thread() -> None:
     assert loops.count(1000) == 1
 
@@ -88,6 +105,7 @@ import os, sys, torch
 torch.set_num_threads(2)
 from shasam.submodular import FacilityLocation, loops, maximize
 loops._WORTH = 1
+threads.free_now = lambda: 2
 f = FacilityLocation.from_features(torch.randn(300, 4, generator=torch.Generator().manual_seed(0)))
 picks = maximize(f, 5).indices.tolist()
 child = os.fork()
@@ -121,3 +139,34 @@ def test_parts_side_by_side_pick_the_same_and_leave_the_number_of_threads() -> N
     with pytest.raises(ValueError, match="cannot be done"):
         list(loops.each(fails, [torch.arange(3)] * 4))
     assert torch.get_num_threads() == 5
+
+
+@pytest.mark.usefixtures("eager_threads")
+def test_a_thread_that_cannot_begin_is_not_waited_for() -> None:
+    """Its core is taken by other work, say: the calling thread does all pieces itself."""
+    torch.set_num_threads(2)
+    leave = Event()
+    held = loops._workers(1).submit(leave.wait, 60)  # the only helper
+    try:
+        names = loops.run(lambda part: current_thread().name, [(0,), (1,), (2,)])
+        f = FacilityLocation.from_features(features(300, 6).float())
+        picks = maximize(f, 5).indices.tolist()
+    finally:
+        leave.set()
+        held.result()
+    assert set(names) == {current_thread().name}
+    assert picks == maximize(f, 5).indices.tolist()
+
+
+def test_threads_of_openmp_go_to_sleep_where_nothing_else_was_asked() -> None:
+    ask = "import os, shasam; print(os.environ.get('GOMP_SPINCOUNT'))"
+    clean = {k: v for k, v in os.environ.items() if k not in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")}
+    for asked, told in (({}, "1000"), ({"OMP_WAIT_POLICY": "active"}, "None")):
+        answer = subprocess.run(
+            [sys.executable, "-c", ask],
+            env=clean | asked,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert answer.stdout.strip() == told

@@ -18,7 +18,7 @@ def methods(name: str | None = None) -> None:
     from rich.table import Table
 
     from shasam.output import Screen
-    from shasam.registry import lookup, names
+    from shasam.registry import described, lookup
     from shasam.spec import DEFAULT_METHOD
 
     console = Screen()
@@ -37,10 +37,8 @@ def methods(name: str | None = None) -> None:
         console.print(f"set one with: shasam train {name} --set options.<option>=<value>")
         return
     table = Table("method", "what it does", "strength", "from")
-    for known in names("method"):
-        kind = lookup("method", known)
-        dial = kind.dial.option if kind.dial is not None else ""
-        table.add_row(known, kind.summary, dial, kind.reference)
+    for known, about in described("method", ("summary", "dial", "reference")).items():
+        table.add_row(known, *about)
     console.print(table)
     console.print(f"{DEFAULT_METHOD} is trained where no method is named", soft_wrap=True)
 

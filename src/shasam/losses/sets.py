@@ -22,10 +22,11 @@ from typing import Literal, get_args
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from shasam.errors import InputError
 from shasam.registry import did_you_mean
-from shasam.submodular.logdet import logdet
+from shasam.submodular.logdet import logdet, logdet_of_products
 
 # -------------------------------------------------------------------------------------------------
 # Embeddings at unit length, safely.
@@ -57,6 +58,7 @@ Represented = Literal["batch", "target", "anchors"]
 PositiveForm = Literal["set", "each"]
 # how much each row of a set belongs to it, one tensor per set: anchors, positives, negatives
 Membership = tuple[Tensor, Tensor, Tensor]
+BLOCK = 2**24  # similarities that are held at once; more are computed in blocks of rows, twice
 
 
 def _wide(z_MD: Tensor) -> Tensor:
@@ -112,7 +114,8 @@ def flcmi_terms(
         "target": torch.cat([anchors, positives]),
         "batch": torch.cat([anchors, positives, negatives]),
     }[represented]
-    with torch.autocast(z_MD.device.type, enabled=False):
+
+    def terms(z_MD: Tensor, rows: Tensor) -> Tensor:
         sim_RM = z_MD[rows] @ z_MD.T
         sets = [sim_RM[:, index] for index in (anchors, positives, negatives)]
         if smooth == "none":
@@ -120,8 +123,7 @@ def flcmi_terms(
             # With hard maxima min(a_i, n_i) = n_i on rows of the anchors, because a_i = S_ii = 1.
             overlap_R = n_R if represented == "anchors" else torch.minimum(a_R, n_R)
             gap = overlap_R - p_R if positive_form == "set" else overlap_R[:, None] - sets[1]
-            terms = gap.clamp_min(0)
-            return _with_gain(terms, (a_R - p_R).clamp_min(0), conditional_gain)
+            return _with_gain(gap.clamp_min(0), (a_R - p_R).clamp_min(0), conditional_gain)
         given: Sequence[Tensor | None] = weights or (None, None, None)
         logs = [None if w is None else w.to(z_MD).log() for w in given]
         scaled = [
@@ -131,21 +133,33 @@ def flcmi_terms(
         a_R, p_R, n_R = (torch.logsumexp(s, dim=1) for s in scaled)  # log a, log p, log n
         if smooth == "exact":
             everything_R = torch.logsumexp(torch.stack([a_R, n_R, p_R]), dim=0)
-            terms = temperature * F.softplus(a_R + n_R - p_R - everything_R)
+            found = temperature * F.softplus(a_R + n_R - p_R - everything_R)
         elif smooth == "linear":
             if weights is None:
                 mean_R = sets[1].mean(dim=1)
             else:
                 mean_R = sets[1] @ weights[1].to(z_MD) / weights[1].to(z_MD).sum()
-            terms = temperature * n_R - mean_R
+            found = temperature * n_R - mean_R
         else:
             # The minimum stays hard off the anchors: a smooth one rewards scattering them, down to
             # collapse. On the anchors it is left out, so that a row keeps its gradient away from N
             # also where n_i > a_i, which does occur under log-sum-exp.
             overlap_R = n_R if represented == "anchors" else torch.minimum(a_R, n_R)
             gap = overlap_R - p_R if positive_form == "set" else overlap_R[:, None] - scaled[1]
-            terms = F.softplus(gap)
-        return _with_gain(terms, temperature * F.softplus(a_R - p_R), conditional_gain)
+            found = F.softplus(gap)
+        return _with_gain(found, temperature * F.softplus(a_R - p_R), conditional_gain)
+
+    with torch.autocast(z_MD.device.type, enabled=False):
+        if len(rows) * len(z_MD) <= BLOCK:
+            return terms(z_MD, rows)
+        # The gradient computes each block again instead of keeping all similarities.
+        blocks = rows.split(max(BLOCK // len(z_MD), 1))
+        return torch.cat(
+            [
+                checkpoint(terms, z_MD, block, use_reentrant=False, preserve_rng_state=False)
+                for block in blocks
+            ]
+        )
 
 
 def _with_gain(terms: Tensor, gain_R: Tensor, strength: float) -> Tensor:
@@ -241,13 +255,26 @@ def logdetcmi(
 
     ld(X) = log det(S_X + λI). It is symmetric in A and N; ``attraction`` μ adds the companion
     -μ·I(A; P)/(|A| + |P|), which says that P belongs with A. The ridge belongs to the definition:
-    S has rank ≤ D.
+    S has rank ≤ D. A set of more than D rows is computed from its products (D, D), so that a large
+    batch costs its rows times D² instead of their cube.
     """
     z_MD = _wide(z_MD)
     a, p, n = len(anchors), len(positives), len(negatives)
     with torch.autocast(z_MD.device.type, enabled=False):
+        width, products = z_MD.shape[1], {}
+        summed = z_MD.dtype if z_MD.device.type == "mps" else torch.float64
+
+        def product(index: Tensor) -> Tensor:
+            if id(index) not in products:  # each set is in several unions
+                x_XD = z_MD[index].to(summed)
+                products[id(index)] = x_XD.T @ x_XD
+            return products[id(index)]
 
         def ld(*sets: Tensor) -> Tensor:
+            rows = sum(len(index) for index in sets)
+            if ridge > 0 and rows > width:
+                whole = sum((product(index) for index in sets[1:]), product(sets[0]))
+                return logdet_of_products(whole, rows, ridge)
             x_XD = z_MD[torch.cat(sets)]
             eye_XX = torch.eye(len(x_XD), dtype=x_XD.dtype, device=x_XD.device)
             return logdet(x_XD @ x_XD.T + ridge * eye_XX)
@@ -257,7 +284,7 @@ def logdetcmi(
         value = value / (a + p + n)
         if attraction:
             value = value - attraction * (ld(anchors) + private - both) / (a + p)
-        return value
+        return value.to(z_MD.dtype)
 
 
 class FLCMILoss(nn.Module):

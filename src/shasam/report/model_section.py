@@ -418,6 +418,7 @@ def detail(
         "curves": [],
         "maps": [],
         "probe": [],
+        "transfer": [],
         "mining": None,
         "facts": [],
         "spec": "",

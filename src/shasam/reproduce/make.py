@@ -17,7 +17,6 @@ from shasam.files import write_atomic
 from shasam.output import Screen, emit, say, shown_progress
 from shasam.reproduce import filling, render
 from shasam.reproduce.artefact import NAMES, Artefact, ArtefactRun, DataLocation, artefact, cells
-from shasam.reproduce.cost import on_drawn_faces, views_of_training
 from shasam.runs.execution import ExecutionOptions
 from shasam.runs.records import holds_records, note_asked
 from shasam.runs.records import keep as keep_records
@@ -31,6 +30,8 @@ _IMAGES = {"celeba": 162_770, "utkface": 11_458}  # of the whole training splits
 
 def show_list(profile: str, seeds: int) -> None:
     """Print the list; the speed of this machine is measured first, by a few steps."""
+    from shasam.reproduce.cost import on_drawn_faces, views_of_training  # imports torch
+
     screen = Screen()
     screen.print(f"measuring a few steps of the profile {profile} …")
     speed = {encoder: on_drawn_faces(profile, encoder) for encoder in ("resnet18", "vit")}

@@ -8,6 +8,10 @@ form does not learn.
 
 from __future__ import annotations
 
+from shasam.extras import need
+
+need("torch", __name__)
+
 import torch
 from torch import Tensor
 

@@ -19,6 +19,7 @@ from shasam.submodular.information import (
     conditional_mutual_information,
     mutual_information,
 )
+from shasam.submodular.kept_kernel import KeptKernel
 from shasam.submodular.logdet import LogDet, LogDetCG, LogDetCMI, LogDetMI
 from shasam.submodular.mixture import Mixture
 from shasam.submodular.set_function import SetFunction
@@ -37,6 +38,7 @@ __all__ = [
     "FacilityLocation",
     "FeatureBased",
     "GraphCut",
+    "KeptKernel",
     "LogDet",
     "LogDetCG",
     "LogDetCMI",

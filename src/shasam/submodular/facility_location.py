@@ -2,12 +2,14 @@
 
 Each is made over a kernel, with query and private sets as indices into it, or over features, with
 query and private sets as features of their own (``from_features``; then the candidates are the
-rows of ``z``). η magnifies the query, ν hardens the private set; both are 1 in the paper.
+rows of ``z``), or over a kernel of candidates against represented rows (``from_cross``). η
+magnifies the query, ν hardens the private set; both are 1 in the paper.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from itertools import pairwise
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -16,7 +18,8 @@ from torch import Tensor
 
 from shasam.errors import InputError
 from shasam.submodular import loops
-from shasam.submodular.kernels import Gram, Rows, Similarities, check_strength
+from shasam.submodular.falling_loops import count_open, fall_range, lower, risen
+from shasam.submodular.kernels import CrossKernel, Gram, Rows, Similarities, check_strength
 from shasam.submodular.loops import BLOCK, TIE, block_top, block_tops, first_of_ties, highest
 from shasam.submodular.set_function import SetFunction, SimilarityFunction
 
@@ -35,6 +38,8 @@ from shasam.submodular.set_function import SetFunction, SimilarityFunction
 # which is an upper bound for a submodular function, could still win. Several threads scan
 # different blocks; whatever they skip could not have won, so the picks do not depend on their
 # number.
+#
+# Over a symmetric kernel `falling_loops` lowers the bounds of all candidates together.
 # -------------------------------------------------------------------------------------------------
 
 SIDE = 8  # candidates that are evaluated side by side
@@ -116,15 +121,25 @@ def renew_range(kernel_NR, lo_R, hi_R, bonus_N, candidates, bound, start, stop):
 def clamped_gains(kernel_NR, lo_R, hi_R, bonus_N, candidates, gains):
     """The gain of every candidate, in their order."""
     shared = (kernel_NR, lo_R, hi_R, bonus_N, candidates, gains)
-    n, parts = len(candidates), loops.count(len(candidates) * kernel_NR.shape[1])
-    edges = [n * p // parts for p in range(parts + 1)]
-    loops.run(renew_range, [(*shared, edges[p], edges[p + 1]) for p in range(parts)])
+    loops.run(renew_range, [(*shared, *ends) for ends in _ranges(kernel_NR, candidates)])
+
+
+def _ranges(kernel_NR, candidates):
+    """The candidates in pieces for the threads, as (start, stop)."""
+    n, parts = len(candidates), loops.pieces(len(candidates) * kernel_NR.shape[1])
+    return pairwise([n * p // parts for p in range(parts + 1)])
+
+
+def first_gains(kernel_NR, hi_R, bonus_N, candidates, gains):
+    """Gains where nothing is picked and there is no floor: Σ_r min(K_vr, hi_r)."""
+    shared = (kernel_NR, hi_R, bonus_N, candidates, gains)
+    loops.run(first_range, [(*shared, *ends) for ends in _ranges(kernel_NR, candidates)])
 
 
 @njit(cache=True, nogil=True)
-def first_gains(kernel_NR, hi_R, bonus_N, candidates, gains):
-    """Gains where nothing is picked and there is no floor: Σ_r min(K_vr, hi_r)."""
-    for c in range(candidates.shape[0]):
+def first_range(kernel_NR, hi_R, bonus_N, candidates, gains, start, stop):
+    """Gains without a floor, at the positions start..stop."""
+    for c in range(start, stop):
         v = candidates[c]
         gains[c] = capped_sum(kernel_NR, v, hi_R) + bonus_N[v]
 
@@ -237,17 +252,30 @@ def take_best(kernel_NR, lo_R, hi_R, candidates, bound, tops, step, indices, gai
 
 
 @njit(cache=True, nogil=True)
-def walk(kernel_NR, lo_R, hi_R, bonus_N, candidates, k, lazy):
-    """The walk by one thread, without a call from Python in between: short walks need that."""
+def walk(kernel_NR, lo_R, hi_R, bonus_N, candidates, k, lazy, error):
+    """The walk by one thread, without a call from Python in between: short walks need that.
+
+    ``error`` bounds the rounding of falls relative to a first gain; 0 is a kernel without them.
+    """
     n = candidates.shape[0]
     bound = np.empty(n, np.float64)
     indices, gains = np.empty(k, np.int64), np.empty(k, np.float64)
     renew_range(kernel_NR, lo_R, hi_R, bonus_N, candidates, bound, 0, n)
     tops = block_tops(bound)
-    evaluations = n
+    evaluations, spent = n, 0
+    base_C, base_lo_R, fall_N = bound.copy(), lo_R.copy(), np.zeros(kernel_NR.shape[0])
     for step in range(k):
         if step > 0:
             top = renew_top(kernel_NR, lo_R, hi_R, bonus_N, candidates, bound, tops)
+            if error > 0:
+                rows, count = risen(lo_R, base_lo_R), count_open(bound, tops, top)
+                spent += count
+                if spent > len(rows):  # then lowering all has become the cheaper way
+                    fall_range(kernel_NR, rows, lo_R, base_lo_R, fall_N, 0, len(fall_N))
+                    base_lo_R[:] = lo_R
+                    lower(bound, tops, base_C, fall_N, candidates, error)
+                    spent = 0
+                    top = renew_top(kernel_NR, lo_R, hi_R, bonus_N, candidates, bound, tops)
             evaluations += 1 + scan(
                 kernel_NR, lo_R, hi_R, bonus_N, candidates, bound, tops, top, lazy, 0, 1
             )
@@ -255,20 +283,42 @@ def walk(kernel_NR, lo_R, hi_R, bonus_N, candidates, k, lazy):
     return indices, gains, evaluations
 
 
-def clamped_greedy(kernel_NR, lo_R, hi_R, bonus_N, candidates, k, lazy):
-    """k greedy picks of the clamped facility location; candidates are in ascending order."""
-    parts = loops.count(len(candidates) * kernel_NR.shape[1])
+def clamped_greedy(kernel_NR, lo_R, hi_R, bonus_N, candidates, k, lazy, mirrored=False):
+    """k greedy picks of the clamped facility location; candidates are in ascending order.
+
+    ``mirrored`` says that the kernel is symmetric to the last bit.
+    """
+    error = 0.0
+    if mirrored and lazy and kernel_NR.dtype == np.float32:
+        # Differences are rounded in float32, in the first gain, in the fall and in the last gain;
+        # sums in float64, of the rows once and once more in every step at most. Differences in
+        # float64 would be rounded no better than their sums.
+        sums = (k + 2) * kernel_NR.shape[1] * np.finfo(np.float64).eps
+        error = 2 * float(np.finfo(np.float32).eps) + float(sums)
+    parts = loops.pieces(len(candidates) * kernel_NR.shape[1])
     if parts == 1:
-        return walk(kernel_NR, lo_R, hi_R, bonus_N, candidates, k, lazy)
+        return walk(kernel_NR, lo_R, hi_R, bonus_N, candidates, k, lazy, error)
     bound = np.empty(len(candidates), np.float64)
     indices, gains = np.empty(k, np.int64), np.empty(k, np.float64)
     shared = (kernel_NR, lo_R, hi_R, bonus_N, candidates, bound)
     clamped_gains(*shared)
     tops = block_tops(bound)
-    evaluations = len(candidates)
+    evaluations, spent = len(candidates), 0
+    base_C, base_lo_R, fall_N = bound.copy(), lo_R.copy(), np.zeros(kernel_NR.shape[0])
     for step in range(k):
         if step > 0:
             top = renew_top(*shared, tops)
+            if error > 0:
+                rows, count = risen(lo_R, base_lo_R), count_open(bound, tops, top)
+                spent += count
+                if spent > len(rows):
+                    fallen = (kernel_NR, rows, lo_R, base_lo_R, fall_N)
+                    ends = _ranges(kernel_NR, fall_N)
+                    loops.run(fall_range, [(*fallen, *end) for end in ends])
+                    base_lo_R[:] = lo_R
+                    lower(bound, tops, base_C, fall_N, candidates, error)
+                    spent = 0
+                    top = renew_top(*shared, tops)
             told = loops.run(scan, [(*shared, tops, top, lazy, p, parts) for p in range(parts)])
             evaluations += 1 + sum(told)
         take_best(kernel_NR, lo_R, hi_R, candidates, bound, tops, step, indices, gains)
@@ -279,6 +329,7 @@ def clamped_greedy(kernel_NR, lo_R, hi_R, bonus_N, candidates, k, lazy):
 # Facility location, and the one engine that it shares with all its measures.
 # -------------------------------------------------------------------------------------------------
 
+C = TypeVar("C", bound="ClampedFacilityLocation")
 _TOGETHER = 1024  # candidates that are compared together where there is no kernel
 
 
@@ -308,6 +359,15 @@ class ClampedFacilityLocation(SimilarityFunction):
         self.candidates = candidates
         self._nonnegative = nonnegative
         self._bonus_array: np.ndarray | None = None
+
+    @classmethod
+    def from_cross(cls: type[C], kernel: Any, *arguments: Any, **named: Any) -> C:
+        """The function over a kernel (N, R) of candidates against represented rows.
+
+        The other arguments are those of the constructor after the kernel; a query or private set is
+        given by its own similarities to the represented rows, (Q, R) or (P, R).
+        """
+        return cls(CrossKernel(kernel), *arguments, **named)  # type: ignore[arg-type]
 
     @property
     def kernel_NR(self) -> Tensor:
@@ -399,6 +459,7 @@ class ClampedFacilityLocation(SimilarityFunction):
             candidates.numpy(),
             k,
             lazy,
+            self.rows.mirrored,
         )
 
     def check_maximizable(self) -> None:
@@ -496,6 +557,8 @@ class FacilityLocation(ClampedFacilityLocation):
     >>> g = FacilityLocation.from_features([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]], represented=[0, 1])
     >>> tuple(g.kernel_NR.shape)
     (3, 2)
+    >>> float(FacilityLocation.from_cross([[1.0, 0.25, 0.5]])([0]))
+    1.75
     """
 
     def __init__(self, kernel: Any, represented: Any = None) -> None:
@@ -559,6 +622,8 @@ class FLCG(_FacilityLocationMeasure):
     (1.0, 1.0)
     >>> FLCG.from_features([[1.0, 0.0], [0.0, 1.0]], [[1.0, 1.0]], nu=0.5).n
     2
+    >>> float(FLCG.from_cross([[1.0, 0.5, 0.0]], private=[[0.0, 0.5, 1.0]])([0]))
+    1.0
     """
 
     def __init__(self, kernel: Any, private: Any, nu: float = 1.0, represented: Any = None) -> None:
@@ -606,6 +671,11 @@ class FLQMI(ClampedFacilityLocation):
     [1]
     """
 
+    @classmethod
+    def from_cross(cls, kernel: Any, eta: float = 1.0) -> FLQMI:
+        """The function over the kernel (N, Q) of candidates against the query."""
+        return cls(_QueryColumns(kernel), None, eta)
+
     def __init__(self, kernel: Any, query: Any, eta: float = 1.0) -> None:
         s = Similarities.of(kernel)
         check_strength(eta, 1.0)
@@ -617,3 +687,13 @@ class FLQMI(ClampedFacilityLocation):
             candidates=s.candidates(q),
             nonnegative=s.nonnegative,
         )
+
+
+class _QueryColumns(CrossKernel):
+    """The kernel (N, Q) of candidates against a query, which is all that FLQMI needs."""
+
+    def members(self, given: Any, name: str) -> Tensor:
+        return self.kernel_NR
+
+    def cross(self, members: Tensor) -> Tensor:
+        return self.kernel_NR

@@ -244,7 +244,7 @@ def kernel_matrix(z_ND: Tensor, similarity: Similarity, gamma: float | None = No
     if mapped is None or mapped.requires_grad or z_ND.device.type != "cpu" or len(z_ND) <= _TILE:
         kernel_NN = similarity_matrix(z_ND, z_ND, similarity, gamma)
         # Rounding may break symmetry in the last digit; the mean of both halves has the gradient.
-        return kernel_NN if mapped is not None else (kernel_NN + kernel_NN.T) / 2
+        return (kernel_NN + kernel_NN.T) / 2
     n = len(mapped)
     check_memory(n, n, mapped)
     mapped = mapped.contiguous()
@@ -252,27 +252,27 @@ def kernel_matrix(z_ND: Tensor, similarity: Similarity, gamma: float | None = No
     # times as fast, and read half as fast again.
     view = np.empty((n, n), mapped.numpy().dtype)
     kernel_NN = torch.from_numpy(view)
-    # One thread mirrors a tile that is still in its cache; several wait for each other less often
-    # if they share a longer one.
-    parts = loops.count(n * n)
-    width = _TILE if parts == 1 else n
-    for top in range(0, n, _TILE):
+
+    def fill(top: int) -> None:
         bottom = min(top + _TILE, n)
         rows = mapped[top:bottom]
         torch.mm(rows, rows.T, out=kernel_NN[top:bottom, top:bottom])
-        for left in range(bottom, n, width):
-            right = min(left + width, n)
+        loops.mirror_upper(view, top, bottom)
+        for left in range(bottom, n, _TILE):
+            right = min(left + _TILE, n)
             torch.mm(rows, mapped[left:right].T, out=kernel_NN[top:bottom, left:right])
-            edges = [left + (right - left) * p // parts for p in range(parts + 1)]
-            loops.run(
-                loops.mirror_block,
-                [(view, top, bottom, edges[p], edges[p + 1]) for p in range(parts)],
-            )
+            loops.mirror_block(view, top, bottom, left, right)
+
+    # Threads share rows of tiles, each of which is mirrored from the cache of its thread. Threads
+    # inside of a product would wait for each other at the end of every tile.
+    tops = range(0, n, _TILE)
+    for _ in loops.each(fill, tops) if loops.count(n * n) > 1 else map(fill, tops):
+        pass
     return kernel_NN
 
 
-def check_kernel(kernel: ArrayLike | Tensor) -> Tensor:
-    """A given kernel must be square, symmetric, finite and not empty."""
+def check_kernel(kernel: ArrayLike | Tensor) -> tuple[Tensor, bool]:
+    """A given kernel must be square, symmetric, finite and not empty; is it so to the last bit?"""
     kernel_NN = as_tensor(kernel, "kernel")
     n, m = kernel_NN.shape
     if n != m:
@@ -296,7 +296,7 @@ def check_kernel(kernel: ArrayLike | Tensor) -> Tensor:
             f"kernel is not symmetric: entries ({row}, {column}) and ({column}, {row}) differ "
             f"by {gap:.3g}; use (K + K.T)/2 if that is what is meant"
         )
-    return kernel_NN
+    return kernel_NN, gap == 0
 
 
 def check_memory(rows: int, columns: int, like: Tensor) -> None:
@@ -352,13 +352,17 @@ class Similarities:
 
     n: int
     nonnegative: bool | None  # None: not checked yet
+    mirrored = False  # is the kernel of all rows known to be symmetric to the last bit?
 
     @staticmethod
     def of(kernel: Any) -> Similarities:
         """A kernel (N, N), checked, or similarities as they are."""
         if isinstance(kernel, Similarities):
             return kernel
-        return Gram(check_kernel(kernel))
+        checked, mirrored = check_kernel(kernel)
+        gram = Gram(checked)
+        gram.mirrored = mirrored
+        return gram
 
     def members(self, given: Any, name: str) -> Tensor:
         """A query or private set, checked: its indices, or its features."""
@@ -533,6 +537,7 @@ class Features(Similarities):
         self.z_ND, self.similarity, self.gamma = as_features(z), similarity, gamma
         self.n = len(self.z_ND)
         self.nonnegative = None if similarity == "cosine" else True
+        self.mirrored = True
 
     def members(self, given: Any, name: str) -> Tensor:
         return as_features_like(given, f"{name} features", self.z_ND)
@@ -586,6 +591,62 @@ class Features(Similarities):
         ), found
 
 
+class CrossKernel(Similarities):
+    """A kernel (N, R) of N candidates against R represented rows, such as a cell against V.
+
+    It says nothing of how candidates compare with each other: a query or private set is given by
+    its own similarities to the represented rows, (Q, R) or (P, R).
+    """
+
+    def __init__(self, kernel: Any) -> None:
+        self.kernel_NR = as_tensor(kernel, "kernel")
+        if self.kernel_NR.numel() == 0:
+            raise InputError("kernel is empty; there is nothing to select from")
+        self.n = len(self.kernel_NR)
+        least, most = self.kernel_NR.detach().aminmax()  # one reading says both
+        if not bool(torch.isfinite(least) & torch.isfinite(most)):
+            check_finite(self.kernel_NR, "kernel")
+        self.nonnegative = bool(least >= 0)
+
+    def members(self, given: Any, name: str) -> Tensor:
+        row_MR = as_tensor(given, f"{name} similarities").to(self.kernel_NR)
+        if row_MR.shape[1] != self.kernel_NR.shape[1]:
+            raise InputError(
+                f"the {name} set has similarities to {row_MR.shape[1]} rows and the candidates to "
+                f"{self.kernel_NR.shape[1]}; both must be compared with the same represented rows"
+            )
+        check_finite(row_MR, f"{name} similarities")
+        return check_given(row_MR, name)
+
+    def candidates(self, *sets: Tensor | None) -> Tensor | None:
+        return None
+
+    def rows(self, represented: Any = None) -> Tensor:
+        return (
+            self.kernel_NR if represented is None else self.kernel_NR[:, self._columns(represented)]
+        )
+
+    def nearest(self, members: Tensor, represented: Any = None) -> Tensor:
+        chosen = members if represented is None else members[:, self._columns(represented)]
+        return chosen.amax(dim=0)
+
+    def _columns(self, represented: Any) -> Tensor:
+        width, device = self.kernel_NR.shape[1], self.kernel_NR.device
+        return check_given(check_index(represented, width, device), "represented")
+
+    def cross(self, members: Tensor) -> Tensor:
+        raise self._unknown()
+
+    def gram(self, *sets: Tensor | None) -> tuple[Gram, list[Tensor]]:
+        raise self._unknown()
+
+    def _unknown(self) -> InputError:
+        return InputError(
+            "a kernel of candidates against represented rows does not hold the similarities "
+            "between candidates and a set; use from_features, or FLQMI.from_cross"
+        )
+
+
 # -------------------------------------------------------------------------------------------------
 # The similarities of every element to the represented rows, made when they are first needed.
 #
@@ -605,6 +666,8 @@ class Rows:
         self._z_RD: Tensor | None = None
         self._kernel_NR: Tensor | None = None
         self.kept = True  # False: a walk computes similarities anew instead of keeping all
+        # Is row r of the kernel also what all elements give to the represented row r?
+        self.mirrored = source.mirrored and represented is None
         if isinstance(source, Features):
             self.device, self.dtype = source.z_ND.device, source.z_ND.dtype
             self._z_RD = source.represented(represented)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -191,6 +192,21 @@ def logdet(matrix: Tensor) -> Tensor:
     return matrix.new_full((), -torch.inf)
 
 
+def logdet_of_products(product_DD: Tensor, rows: int, ridge: float) -> Tensor:
+    """log det(λI + XX') of X (rows, D) with more rows than D, from X'X (D, D); λ above 0.
+
+    XX' and X'X have the same eigenvalues but for rows - D zeros:
+    log det(λI + XX') = (rows - D)·log λ + log det(λI + X'X).
+
+    >>> x = torch.tensor([[1.0], [1.0], [0.0]])
+    >>> round(float(logdet_of_products(x.T @ x, 3, 1.0)), 4)  # log 3
+    1.0986
+    """
+    width = len(product_DD)
+    eye_DD = torch.eye(width, dtype=product_DD.dtype, device=product_DD.device)
+    return (rows - width) * math.log(ridge) + logdet(product_DD + ridge * eye_DD)
+
+
 @dataclass(frozen=True)
 class LogDetState:
     """d_v = K_vv + λ - (what the given and the picked explain), and what is needed to go on."""
@@ -234,7 +250,11 @@ class LogDet(SimilarityFunction):
         self._own_N: Tensor | None = None
 
     def __call__(self, selected: Any) -> Tensor:
-        return logdet(self._ridged(self.index(selected)))
+        index, mapped_ND = self.index(selected), self.similarities.mapped_ND
+        if mapped_ND is not None and self.ridge > 0 and len(index) > mapped_ND.shape[1]:
+            x_AD = mapped_ND[index].to(self.sum_dtype)
+            return logdet_of_products(x_AD.T @ x_AD, len(index), self.ridge).to(self.dtype)
+        return logdet(self._ridged(index))
 
     def residual(self, index: Tensor, given: Tensor, factor_G: Tensor) -> Tensor:
         """K_A + λI - u'(K_G + λI)⁻¹u, u = factor · K_GA: the kernel of A given a set G."""

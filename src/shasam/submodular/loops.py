@@ -16,25 +16,65 @@ from numba import njit
 #
 # A plain pool of Python threads, not numba's own: that one ends a process which was forked after
 # its first use. As many threads as torch uses (`torch.set_num_threads`, OMP_NUM_THREADS).
+#
+# No thread spins, and none is waited for that has not begun: work is cut into more pieces than
+# there are threads, every thread takes the next piece when it is done with one, and where other
+# work holds a core the calling thread takes them all.
 # -------------------------------------------------------------------------------------------------
 
 _WORTH = 1_000_000  # kernel entries per thread, below which handing over costs more than it saves
+_PIECES = 3  # per thread: a thread that was held up leaves at most a piece to wait for
 T = TypeVar("T")
 _pool: ThreadPoolExecutor | None = None
 _size = 0
 
 
 def count(entries: int) -> int:
-    """How many threads a loop over this many kernel entries is worth."""
-    return max(1, min(torch.get_num_threads(), entries // _WORTH))
+    """How many threads a loop over this many kernel entries is worth on the cores that are free."""
+    wanted = min(torch.get_num_threads(), entries // _WORTH)
+    return 1 if wanted <= 1 else max(1, min(wanted, free_now()))
+
+
+def free_now() -> int:
+    """Cores that nothing else is running on at this moment, with that of the calling thread.
+
+    A thread on a core that others hold too makes the whole walk wait in every step.
+    """
+    cores = os.cpu_count() or 1
+    try:
+        with open("/proc/loadavg", encoding="ascii") as file:
+            running = int(file.read().split()[3].split("/")[0])
+    except (OSError, ValueError, IndexError):  # the system does not say: all are taken for free
+        return cores
+    return max(1, cores - max(running - 1, 0))
+
+
+def pieces(entries: int) -> int:
+    """Into how many pieces a loop over this many kernel entries is cut."""
+    threads = count(entries)
+    return 1 if threads == 1 else _PIECES * threads
 
 
 def run(loop: Callable[..., Any], parts: Sequence[tuple[Any, ...]]) -> list[Any]:
-    """Call ``loop`` with each tuple of arguments at the same time; the results in order."""
-    if len(parts) == 1:
-        return [loop(*parts[0])]
-    waiting = [_workers(len(parts) - 1).submit(loop, *part) for part in parts[1:]]
-    return [loop(*parts[0]), *(work.result() for work in waiting)]
+    """Call ``loop`` with each tuple of arguments, several at the same time; results in order."""
+    helpers = min(len(parts), torch.get_num_threads()) - 1
+    if helpers < 1:
+        return [loop(*part) for part in parts]
+    told: list[Any] = [None] * len(parts)
+    left = iter(range(len(parts)))  # the interpreter lock hands out each number once
+
+    def work() -> None:
+        for number in left:
+            told[number] = loop(*parts[number])
+
+    waiting = [_workers(helpers).submit(work) for _ in range(helpers)]
+    try:
+        work()
+    finally:
+        begun = [work for work in waiting if not work.cancel()]
+    for helper in begun:
+        helper.result()
+    return told
 
 
 def each(task: Callable[[T], Any], works: Sequence[T]) -> Iterator[Any]:
@@ -205,6 +245,14 @@ def mirror_block(kernel_NN, top, bottom, left, right):
             )
     for i in range(whole, bottom):
         for j in range(left, right):
+            kernel_NN[j, i] = kernel_NN[i, j]
+
+
+@njit(cache=True, nogil=True)
+def mirror_upper(kernel_NN, top, bottom):
+    """Copy what is above the diagonal of a square block to below it."""
+    for i in range(top, bottom):
+        for j in range(i + 1, bottom):
             kernel_NN[j, i] = kernel_NN[i, j]
 
 
