@@ -337,7 +337,7 @@ class MinedPlan(BatchPlan):
             pairs = [self._one_pair(step, generator)]
         whole = None
         if self.hardness(step) > 0 and self.config.needs_ground:
-            whole = self._embedded(self.ground, embed)
+            whole = self._embedded(self.ground, embed, shared=len(pairs) > 1)
         self._taken_N.zero_()
         parts: list[list[Tensor]] = [[] for _ in pairs]
         for turn in range(len(pairs)):  # who comes first changes: the first has all candidates
@@ -431,9 +431,9 @@ class MinedPlan(BatchPlan):
             for role, rows, size in zip(ROLES, sets, sizes, strict=True)
         ]
 
-    def _embedded(self, rows: Tensor, embed: Embed) -> Ground:
+    def _embedded(self, rows: Tensor, embed: Embed, shared: bool = False) -> Ground:
         z_VD = self.bank.read(rows, embed, self._step)
-        return Ground(z_VD, self.t_N[rows], self.s_N[rows])
+        return Ground(z_VD, self.t_N[rows], self.s_N[rows], shared)
 
     def _candidates(self, pair: tuple[int, int], role: str, size: int, hardness: float) -> Tensor:
         """Rows of the cells that fit a role and are not in the batch yet, each once.

@@ -13,6 +13,7 @@ from experiments import (
     forest,
     heads,
     learnt,
+    mined,
     noise,
     paired,
     parts,
@@ -90,6 +91,11 @@ TABLES = {
             ["ce", "balanced", "balanced-hidden", "fscl+", "fscl+:encoder-balanced", "mfd"],
         ),
     ),
+    "forms of LEARN, on validation": (
+        "mining-learn",
+        lambda: mined.validated(EXPERIMENTS / "mining-learn"),
+    ),
+    "mined against random": ("mining", lambda: mined.against_random(EXPERIMENTS / "mining")),
     "mining variants": (
         "embeddings-mining",
         lambda: paired.table(
@@ -120,8 +126,12 @@ TABLES = {
 COMPARED = ["accuracy", "eo_mean", "worst_group_accuracy", "demographic_parity"]
 
 
-def page(experiment: str) -> str:
-    return (EXPERIMENTS / experiment / "README.md").read_text(encoding="utf-8")
+def page(experiment: str | None) -> str:
+    """The page of an experiment; None is the page of all results."""
+    where = EXPERIMENTS.parent / "docs" / "results.md"
+    if experiment is not None:
+        where = EXPERIMENTS / experiment / "README.md"
+    return where.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("name", TABLES)

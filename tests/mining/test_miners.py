@@ -190,3 +190,23 @@ def test_semihard_negatives_are_near_but_not_the_nearest():
     assert mined.skipped == {"ranks": 60}
     few = replace(pools, negatives=torch.arange(4))  # a pool as small as the set
     assert sorted(miner.pick(ground, few, 4, generator).negatives.tolist()) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("greedy", ["lazy", "stochastic"])
+@pytest.mark.parametrize("similarity", ["cosine", "rbf"])
+def test_a_kernel_that_pairs_share_gives_the_picks_of_each_pair_alone(greedy, similarity):
+    z, t, s = labels(n=400, classes=3, groups=2)
+    z = torch.nn.functional.normalize(z)
+    miner = ShasamMiner(greedy=greedy, similarity=similarity)
+    shared = Ground(z, t, s, shared=True)
+    for pair in [(i, j) for i in range(3) for j in range(2)]:
+        pools = pools_of(t, s, *pair)
+        alone, together = (
+            miner.pick(ground, pools, 9, torch.Generator().manual_seed(1))
+            for ground in (Ground(z, t, s), shared)
+        )
+        for role in ("anchors", "positives", "negatives"):
+            assert getattr(together, role).tolist() == getattr(alone, role).tolist()
+            assert torch.allclose(together.gains[role], alone.gains[role], rtol=1e-5)
+    kinds = [similarity if similarity == "rbf" else "shifted_cosine"]
+    assert [kind for kind, _ in shared._made] == kinds  # one kernel for all pairs

@@ -24,8 +24,10 @@ from shasam.submodular import (
     SetFunction,
     conditional_gain,
     conditional_mutual_information,
+    maximize,
     mutual_information,
 )
+from shasam.submodular.set_function import Among
 from shasam.testing import check_set_function
 
 Q, P = [0, 3], [5, 6, 9]
@@ -111,3 +113,15 @@ def test_a_false_claim_of_submodularity_is_found_in_logdet_information() -> None
     f.submodular = True
     with pytest.raises(ContractError, match="declares submodular, but v = "):
         check_set_function(f)
+
+
+def test_a_function_over_some_elements_keeps_the_laws_and_the_order_decides_ties():
+    z_ND = torch.randn(24, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
+    rows = torch.randperm(24, generator=torch.Generator().manual_seed(3))[:12]
+    f = FacilityLocation.from_features(z_ND)
+    check_set_function(Among(f, rows))
+    picked = maximize(Among(f, rows), 4)
+    assert rows[picked.indices].tolist() == maximize(f, 4, candidates=rows).indices.tolist()
+    flat = FacilityLocation(torch.ones(24, 24))  # any one element is as good as another
+    assert maximize(Among(flat, rows), 1).indices.tolist() == [0]
+    assert maximize(Among(flat, rows), 1, optimizer="naive").indices.tolist() == [0]

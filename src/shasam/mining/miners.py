@@ -25,7 +25,14 @@ from shasam.submodular import (
     SetFunction,
     maximize,
 )
-from shasam.submodular.kernels import Similarity, check_finite, similarity_matrix
+from shasam.submodular.kernels import (
+    Gram,
+    Similarity,
+    check_finite,
+    kernel_matrix,
+    similarity_matrix,
+)
+from shasam.submodular.set_function import Among
 from shasam.types import Triplet
 
 # -------------------------------------------------------------------------------------------------
@@ -174,6 +181,7 @@ def draw_pair(
 # -------------------------------------------------------------------------------------------------
 
 SmallPool = Literal["redraw", "repeat", "shrink"]
+_LARGEST_KERNEL = 2**14  # rows of a ground set whose kernel is kept for a step: 1 GiB
 
 
 @dataclass(frozen=True)
@@ -193,6 +201,21 @@ class Ground:
     z_VD: Tensor  # (V, D), of unit length
     t_V: Tensor  # (V,) target class
     s_V: Tensor  # (V,) sensitive group
+    shared: bool = False  # sets of several pairs are mined from it: its kernel is made once
+    _made: dict[Any, Gram] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def kernel(self, similarity: Similarity, gamma: float | None) -> Gram | None:
+        """V against V, for all sets that are mined from it; None where it is not shared or large.
+
+        Every cell is candidates of several sets: cell by cell its rows would be multiplied anew for
+        each. It is no older than the embeddings, so a resumed run has the same one.
+        """
+        if not self.shared or len(self.z_VD) > _LARGEST_KERNEL:
+            return None
+        if (similarity, gamma) not in self._made:
+            made = kernel_matrix(self.z_VD.detach(), similarity, gamma)
+            self._made[similarity, gamma] = Gram(made, nonnegative=similarity != "cosine")
+        return self._made[similarity, gamma]
 
 
 @dataclass(frozen=True)
@@ -699,12 +722,12 @@ class ShasamMiner(Miner):
         rows_P = self._typical(z_VD, pools.positives, k, skipped)
         rows_P = rows_P[self._nearest(z_VD[rows_P], z_sel).argsort(stable=True)]
         positives = self._select(
-            "positives", c.positives, ground, rows_P, z_sel, k, generator, gains
+            "positives", c.positives, ground, rows_P, anchors, k, generator, gains
         )
         rows_N = self._typical(z_VD, pools.negatives, k, skipped)
         rows_N = self._allowed(ground, pools, rows_N, z_sel, z_VD[positives], k, skipped)
         negatives = self._select(
-            "negatives", c.negatives, ground, rows_N, z_sel, k, generator, gains
+            "negatives", c.negatives, ground, rows_N, anchors, k, generator, gains
         )
         return MinedSets(anchors, positives, negatives, gains, skipped)
 
@@ -820,23 +843,28 @@ class ShasamMiner(Miner):
     def _function(
         self, rule: str, ground: Ground, rows: Tensor, given: Tensor | None
     ) -> SetFunction:
+        """The function of a rule over candidates, given the rows of V that are the anchors."""
         c, z = self.config, ground.z_VD[rows]
+        z_given = None if given is None else ground.z_VD[given]
         flat: dict[str, Any] = {"similarity": self._kind("shifted_cosine"), "gamma": c.gamma}
         gram: dict[str, Any] = {"similarity": self._kind("cosine"), "gamma": c.gamma}
-        over: dict[str, Any] = {"represented": ground.z_VD if c.represented == "ground" else None}
         if rule == "logdet":
             return LogDet.from_features(z, c.ridge, **gram)
         if rule == "fl":  # representative of the cell, whatever the others represent
             return FacilityLocation.from_features(z, **flat)
-        if rule == "flcg":
-            return FLCG.from_features(z, given, c.nu, **flat, **over)
         if rule == "flqmi":
-            return FLQMI.from_features(z, given, c.eta, **flat)
-        if rule == "fl1mi":
-            return FL1MI.from_features(z, given, c.eta, **flat, **over)
+            return FLQMI.from_features(z, z_given, c.eta, **flat)
         if rule == "logdetcg":
-            return LogDetCG.from_features(z, given, c.ridge, c.nu, **gram)
-        return LogDetMI.from_features(z, given, c.ridge, c.eta, **gram)
+            return LogDetCG.from_features(z, z_given, c.ridge, c.nu, **gram)
+        if rule == "logdetmi":
+            return LogDetMI.from_features(z, z_given, c.ridge, c.eta, **gram)
+        measure, strength = (FLCG, c.nu) if rule == "flcg" else (FL1MI, c.eta)
+        if c.represented == "candidates":
+            return measure.from_features(z, z_given, strength, **flat)
+        kernel = ground.kernel(**flat)
+        if kernel is None:
+            return measure.from_features(z, z_given, strength, **flat, represented=ground.z_VD)
+        return Among(measure(kernel, given, strength), rows)
 
 
 def _count(skipped: dict[str, int], reason: str, many: int) -> None:

@@ -124,6 +124,53 @@ class SetFunction:
         return torch.float32 if self.device.type == "mps" else torch.float64
 
 
+class Among(SetFunction):
+    """f over some of its elements, in an order: element j is ``rows[j]`` of f, with nothing copied.
+
+    The order decides ties. So a kernel that is made once serves many sets of candidates.
+
+    >>> from shasam.submodular import FacilityLocation, maximize
+    >>> f = FacilityLocation([[1.0, 0.5, 0.0], [0.5, 1.0, 0.5], [0.0, 0.5, 1.0]])
+    >>> maximize(Among(f, torch.tensor([2, 0])), 1).indices.tolist()
+    [0]
+    """
+
+    def __init__(self, f: SetFunction, rows: Tensor) -> None:
+        self.f, self.rows = f, f.index(rows)
+        self.n, self.device, self.dtype = len(self.rows), f.device, f.dtype
+        self.monotone, self.submodular, self.gain_unit = f.monotone, f.submodular, f.gain_unit
+
+    def __call__(self, selected: Any) -> Tensor:
+        return self.f(self.rows[self.index(selected)])
+
+    def start(self, given: Any = ()) -> Any:
+        return self.f.start(self.rows[self.index(given)])
+
+    def gains(self, state: Any, candidates: Tensor) -> Tensor:
+        return self.f.gains(state, self.rows[candidates])
+
+    def add(self, state: Any, v: int) -> Any:
+        return self.f.add(state, int(self.rows[v]))
+
+    def check_maximizable(self) -> None:
+        self.f.check_maximizable()
+
+    @property
+    def represented_rows(self) -> int | None:
+        return self.f.represented_rows
+
+    def greedy(
+        self, k: int, candidates: Tensor, lazy: bool
+    ) -> tuple[np.ndarray, np.ndarray, int] | None:
+        walked = self.f.greedy(k, self.rows[candidates], lazy)
+        if walked is None:
+            return None
+        picks, gains, evaluations = walked
+        place_N = np.zeros(self.f.n, np.int64)
+        place_N[self.rows.numpy()] = np.arange(self.n)
+        return place_N[picks], gains, evaluations
+
+
 class SimilarityFunction(SetFunction):
     """A set function of similarities: the constructor takes a kernel, ``from_features`` features.
 
