@@ -23,7 +23,7 @@ from shasam.commands.flags import (
     given,
     layer,
 )
-from shasam.errors import ShasamError, TrainingError
+from shasam.errors import TrainingError
 from shasam.metrics import catalogue
 from shasam.output import Screen
 from shasam.runs.directory import RunDirectory

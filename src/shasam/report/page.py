@@ -18,8 +18,8 @@ from shasam.errors import InputError, ShasamError
 from shasam.files import write_atomic, write_named
 from shasam.output import visible
 from shasam.report import charts
-from shasam.report.audits import Limit, Pairing
 from shasam.report.answer import RunAnswer
+from shasam.report.audits import Limit, Pairing
 from shasam.report.charts import RATES, DecisionScores, bars, forest
 from shasam.report.comparison import audit_settings, settings_of
 from shasam.report.model_section import Budget, detail, strongest, tiles
