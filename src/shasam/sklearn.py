@@ -158,18 +158,17 @@ class FairClassifier(ClassifierMixin, BaseEstimator):
         self.random_state = random_state
         self.device = device
 
-    def fit(
-        self, X: Any, y: Any, sensitive: Any = None, sample_weight: Any = None
-    ) -> FairClassifier:
+    def fit(self, X: Any, y: Any, sensitive: Any = None, **others: Any) -> FairClassifier:
         """Train on rows ``X`` (n, D), classes ``y`` (n,) and groups ``sensitive`` (n,).
 
         ``sensitive`` may also be the name of a column of the data frame ``X``. The column is then
         read and not learnt from: leave it out of ``X`` for ``predict``.
         """
-        if sample_weight is not None:
-            raise ValueError(
-                "FairClassifier draws its batches by class and group and takes no sample_weight; "
-                "repeat or leave out rows instead, or use the methods balanced and reweight"
+        if others:  # not in the signature: scikit-learn would take it for supported
+            raise TypeError(
+                f"FairClassifier.fit takes no {', '.join(others)}: batches are drawn by class and "
+                "group. In place of a sample_weight repeat or leave out rows, or use the methods "
+                "balanced and reweight"
             )
         if isinstance(sensitive, str):
             X, sensitive = _column_apart(X, sensitive)
