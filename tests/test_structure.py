@@ -176,6 +176,13 @@ LONG_FILES = {
 }
 # module with a single importer, in its own package -> why it is no section of that file
 ALONE = {
+    "commands/audit_forms.py": "the forms of an audit; the command is long without them",
+    "metrics/orderings.py": "which metrics are ordered by definition: the tests read it too",
+    "mining/herding.py": "a set function of its own, to be read without the miners",
+    "submodular/coding.py": "16-bit codes of similarities; what keeps them is another subject",
+    "submodular/falling_loops.py": "compiled loops of one walk, apart from the functions",
+    "submodular/kept_gains.py": "compiled gains over codes, apart from what keeps them",
+    "training/plateau.py": "the watch of a plateau; the trainer asks it three questions",
     "pipeline/ray_engine.py": "imports Ray, which few people install",
     "report/comparison.py": "methods side by side; the page puts them beside single models",
     "report/model_section.py": "what a page shows of one model; the page puts models together",

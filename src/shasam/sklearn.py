@@ -141,6 +141,9 @@ class FairClassifier(ClassifierMixin, BaseEstimator):
     (3,)
     """
 
+    # the groups of a scorer's rows are passed on without being asked for; fit has to ask
+    __metadata_request__score = {"sensitive": True}  # noqa: RUF012
+
     def __init__(
         self,
         method: str = DEFAULT_METHOD,
@@ -168,9 +171,7 @@ class FairClassifier(ClassifierMixin, BaseEstimator):
         self.random_state = random_state
         self.device = device
 
-    def fit(
-        self, X: Any, y: Any, sensitive: Any = None, sample_weight: Any = None
-    ) -> FairClassifier:
+    def fit(self, X: Any, y: Any, sensitive: Any = None, **others: Any) -> FairClassifier:
         """Train on rows, their classes and their groups.
 
         Parameters
@@ -182,18 +183,19 @@ class FairClassifier(ClassifierMixin, BaseEstimator):
         sensitive
             Groups (n,), or the name of a column of the data frame ``X``. The column is then read
             and not learnt from: leave it out of ``X`` for ``predict``.
-        sample_weight
-            Not taken: batches are drawn by class and group.
+        **others
+            Not taken, such as ``sample_weight``: batches are drawn by class and group.
 
         Returns
         -------
         FairClassifier
             The estimator itself.
         """
-        if sample_weight is not None:
-            raise ValueError(
-                "FairClassifier draws its batches by class and group and takes no sample_weight; "
-                "repeat or leave out rows instead, or use the methods balanced and reweight"
+        if others:  # not in the signature: scikit-learn would take it for supported
+            raise TypeError(
+                f"FairClassifier.fit takes no {', '.join(others)}: batches are drawn by class and "
+                "group. In place of a sample_weight repeat or leave out rows, or use the methods "
+                "balanced and reweight"
             )
         if isinstance(sensitive, str):
             X, sensitive = _column_apart(X, sensitive)

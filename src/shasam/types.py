@@ -13,7 +13,7 @@ losses: M rows of a batch with its sets, R represented rows, X rows of one set
 methods: M remembered rows, R rows with a score, Z latent numbers
 metrics: A answers of a first model, B answers of a second one or bins, D resampled draws,
     K outcomes, P predictions, R rates, S strata, T thresholds, V different values of a score
-report: P predictions, T thresholds
+report: P predictions, S seeds, T thresholds
 """
 
 from __future__ import annotations

@@ -224,16 +224,14 @@ def train(
     from shasam.documents import read_yaml
     from shasam.output import Screen, emit
     from shasam.spec import DEFAULT_METHOD, resolve
-    from shasam.spec.own_images import StartingPoint, starting_point
+    from shasam.spec.own_images import starting_point
 
     base = read_yaml(config) if config is not None else {}
     if profile is not None:
         base = {**base, "profile": profile}
     flags = layer(data, model, train, set_, method=method, seed=seed)
-    asked = None if config is not None else "cpu"
-    start = StartingPoint()
-    if config is None:
-        start = starting_point(flags, method or DEFAULT_METHOD, profile or asked)
+    asked = None if config is not None else "cpu"  # a YAML file says all that it wants
+    start = starting_point(flags, method or DEFAULT_METHOD, asked and (profile or asked))
     spec = resolve(start.layer, base, flags, profile=asked)
     if print_config:
         emit(spec.as_yaml())
@@ -264,10 +262,8 @@ def train(
     if not is_first():
         return
 
-    if reproducible and not run.provenance().get("reproducible"):
-        why = "it was done before without --reproducible, or this processor has no AVX2"
-        console.print(f"{run.path} was not computed with AVX2 and one thread: {why}")
-
+    if reproducible:
+        _check_reproducible(run, console)
     plain = None
     cheap = spec.data.features is not None or spec.model.cache
     if baseline and cheap and config is None and profile != "smoke":
@@ -278,9 +274,19 @@ def train(
     print_answer(run, plain, screen)
     if report:
         write_page(run.path, thumbnails)
+    if not allow_chance and base.get("profile") != "smoke":
+        _check_learnt(run)
+
+
+def _check_reproducible(run: RunDirectory, console: Screen) -> None:
+    if not run.provenance().get("reproducible"):
+        why = "it was done before without --reproducible, or this processor has no AVX2"
+        console.print(f"{run.path} was not computed with AVX2 and one thread: {why}")
+
+
+def _check_learnt(run: RunDirectory) -> None:
     learnt = run.learnt()
-    tolerated = allow_chance or base.get("profile") == "smoke"
-    if learnt is not None and not learnt.ok and not tolerated:
+    if learnt is not None and not learnt.ok:
         raise SystemExit(NOT_LEARNT)
 
 
