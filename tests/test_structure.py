@@ -171,11 +171,18 @@ def test_text_leaves_the_package_through_its_writers_only(path):
 FILE_LINES, FUNCTION_LINES = 800, 60
 # file -> why it is longer; a file ends where its subject ends
 LONG_FILES = {
+    "report/predictions.py": "from a user's table to predictions, one step after the other",
     "testing/methods.py": "the contract of a method: its checks share one bench of small data",
 }
 # module with a single importer, in its own package -> why it is no section of that file
 ALONE = {
-    "data/rules.py": "the grammar of rules, which audits read too",
+    "commands/audit_forms.py": "the forms of an audit; the command is long without them",
+    "metrics/orderings.py": "which metrics are ordered by definition: the tests read it too",
+    "mining/herding.py": "a set function of its own, to be read without the miners",
+    "submodular/coding.py": "16-bit codes of similarities; what keeps them is another subject",
+    "submodular/falling_loops.py": "compiled loops of one walk, apart from the functions",
+    "submodular/kept_gains.py": "compiled gains over codes, apart from what keeps them",
+    "training/plateau.py": "the watch of a plateau; the trainer asks it three questions",
     "pipeline/ray_engine.py": "imports Ray, which few people install",
     "report/model_section.py": "what a page shows of one model; the page puts models together",
     "reproduce/cost.py": "imports torch to measure steps; lists and tables do without it",

@@ -120,8 +120,12 @@ TABLES = {
 COMPARED = ["accuracy", "eo_mean", "worst_group_accuracy", "demographic_parity"]
 
 
-def page(experiment: str) -> str:
-    return (EXPERIMENTS / experiment / "README.md").read_text(encoding="utf-8")
+def page(experiment: str | None) -> str:
+    """The page of an experiment; None is the page of all results."""
+    where = EXPERIMENTS.parent / "docs" / "results.md"
+    if experiment is not None:
+        where = EXPERIMENTS / experiment / "README.md"
+    return where.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("name", TABLES)

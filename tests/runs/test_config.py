@@ -280,7 +280,7 @@ def test_contrastive_methods_mine_where_they_are_asked_to_and_keep_their_names_e
     plain = resolve({"method": "fscl+"}, profile="smoke")
     assert not {"sampling", "mining"} & set(plain.options)
     mined = resolve({"method": "fscl+", "options": {"sampling": "mined"}}, profile="smoke")
-    assert mined.options["mining"]["negatives"] == "flqmi" and "k" not in mined.options["mining"]
+    assert mined.options["mining"]["negatives"] == "fl1mi" and "k" not in mined.options["mining"]
     assert stored_spec(mined.as_dict()).key == mined.key != plain.key
     with pytest.raises(SpecError, match=r"add options\.sampling=mined"):
         resolve({"method": "fscl+", "options": {"mining": {"negatives": "random"}}})

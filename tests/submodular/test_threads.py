@@ -105,7 +105,7 @@ import os, sys, torch
 torch.set_num_threads(2)
 from shasam.submodular import FacilityLocation, loops, maximize
 loops._WORTH = 1
-threads.free_now = lambda: 2
+loops.free_now = lambda: 2
 f = FacilityLocation.from_features(torch.randn(300, 4, generator=torch.Generator().manual_seed(0)))
 picks = maximize(f, 5).indices.tolist()
 child = os.fork()

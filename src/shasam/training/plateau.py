@@ -51,6 +51,7 @@ def target_skill(
     t_N = data.manifest.t_N.astype(np.int64)
     fit = evenly(train.numpy(), t_N, ROWS, seed)
     others = val.numpy() if len(val) else np.setdiff1d(train.numpy(), fit)
+    others = others if len(others) else train.numpy()  # so few that all were fitted on
     read = np.sort(keyed(seed, 1).permutation(others)[:ROWS])
     if last:
         guess = _own_guess(method, run, data, torch.from_numpy(read), fabric)
