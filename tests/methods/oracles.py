@@ -437,7 +437,11 @@ def dfr_logits(m: Method, images: Tensor) -> Tensor:
 
 
 def two_stage_logits(m: Method, images: Tensor) -> Tensor:
-    return m.classifiers["encoder"](m.encoder(images))
+    h = m.encoder(images)
+    if m.config.primary_features == "encoder":
+        return m.classifiers["encoder"](h)
+    z = m.projection(h)
+    return m.classifiers["projection"](z / z.norm(dim=1, keepdim=True))
 
 
 def fdvae_logits(m: Method, images: Tensor) -> Tensor:

@@ -88,6 +88,15 @@ class ShasamConfig(TwoStageConfig):
         MiningConfig(greedy="stochastic"),
         description="How anchors, positives and negatives are chosen.",
     )
+    # A narrow embedding holds the target and little of the group; experiments/mining-learn has the
+    # choice, on validation
+    projection_dim: int = Field(
+        8, description="Numbers of an embedding, on which stage 1 acts: fewer are fairer."
+    )
+    primary_features: Literal["encoder", "projection"] = Field(
+        "projection",
+        description="Features that the method's own predictions come from; both are evaluated.",
+    )
     stage2_sampling: Literal["natural", "balanced"] = Field(
         "balanced", description="How often the method's own classifier sees each cell."
     )
@@ -228,6 +237,11 @@ class LogDetConfig(ShasamConfig):
     attraction: float = Field(
         1.0, description="μ of a term −μ·I(A; P) beside LogDetCMI, which is symmetric without it."
     )
+    projection_dim: int = Field(128, description="Numbers of an embedding, on which stage 1 acts.")
+    primary_features: Literal["encoder", "projection"] = Field(
+        "encoder",
+        description="Features that the method's own predictions come from; both are evaluated.",
+    )
     # the loss is a mean over views and small: times 10 as in SCoRe
     weight: float = Field(
         10.0, ge=0, json_schema_extra={"weight": None}, description="Weight of the set objective."
@@ -265,6 +279,11 @@ class LiteralConfig(ShasamConfig):
     )
     weight_ramp: float = Field(
         0.0, ge=0, le=1, description="Share of the stage over which its weight then grows: none."
+    )
+    projection_dim: int = Field(128, description="Numbers of an embedding, on which stage 1 acts.")
+    primary_features: Literal["encoder", "projection"] = Field(
+        "encoder",
+        description="Features that the method's own predictions come from; both are evaluated.",
     )
     mining: MiningConfig = Field(
         MiningConfig(k=16, pairs="one", refresh="live", ground_shrinks=True),

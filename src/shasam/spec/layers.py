@@ -343,9 +343,16 @@ PROFILES: dict[str, dict[str, Any]] = {
         "data": {"size": 64, "views": {"crop_scale": [0.8, 1.0]}},
         "where": {
             **_SHORT_RUNS,
-            # at full weight from the first step, as the runs of the committed tables were: hair is
-            # found all the same
-            "method=shasam-random": {"options": {"weight_from": 0.0, "weight_ramp": 0.0}},
+            # at full weight from the first step and with wide embeddings, as the runs of the
+            # committed tables were: hair is found all the same
+            "method=shasam-random": {
+                "options": {
+                    "weight_from": 0.0,
+                    "weight_ramp": 0.0,
+                    "projection_dim": 128,
+                    "primary_features": "encoder",
+                }
+            },
             "method=shasam-ld": {"options": {"weight_from": 0.0, "weight_ramp": 0.0}},
             # stronger adversaries, and a second stage that does not take half of the run: chosen on
             # validation (experiments/tables-tuning)
