@@ -21,6 +21,7 @@ from torch.utils.data import Sampler
 
 from shasam.errors import DataError, InputError
 from shasam.keyed import keyed, keyed_torch
+from shasam.mining import miners
 from shasam.mining.miners import (
     Embed,
     EmbeddingBank,
@@ -323,6 +324,7 @@ class MinedPlan(BatchPlan):
         self._taken_N = torch.zeros(len(self.t_N), dtype=torch.bool)  # is it in this batch?
         self._place_N = torch.zeros(len(self.t_N), dtype=torch.int64)  # of a row in rows_V
         self._choices: list[_Choice] = []
+        self._held: Ground | None = None  # the ground set of the last step, with its kept kernel
         self.blind = False  # True: no embedding is known yet, so nothing can be mined
         self._step = 0
 
@@ -337,7 +339,7 @@ class MinedPlan(BatchPlan):
             pairs = [self._one_pair(step, generator)]
         whole = None
         if self.hardness(step) > 0 and self.config.needs_ground:
-            whole = self._embedded(self.ground, embed, shared=len(pairs) > 1)
+            whole = self._whole_ground(embed, shared=len(pairs) > 1)
         self._taken_N.zero_()
         parts: list[list[Tensor]] = [[] for _ in pairs]
         for turn in range(len(pairs)):  # who comes first changes: the first has all candidates
@@ -435,6 +437,17 @@ class MinedPlan(BatchPlan):
         z_VD = self.bank.read(rows, embed, self._step)
         return Ground(z_VD, self.t_N[rows], self.s_N[rows], shared)
 
+    def _whole_ground(self, embed: Embed, shared: bool) -> Ground:
+        """The ground set, with its kernel where that is kept: made once an epoch, then renewed.
+
+        A resumed run makes it from the embeddings of the checkpoint. Its bits depend on nothing
+        else, so the picks are those of the run that was not cut.
+        """
+        ground = self._embedded(self.ground, embed, shared)
+        if self.config.keeps_kernel and len(self.ground) <= miners.LARGEST_KEPT:
+            ground = self._held = ground.keeping(self._held)
+        return ground
+
     def _candidates(self, pair: tuple[int, int], role: str, size: int, hardness: float) -> Tensor:
         """Rows of the cells that fit a role and are not in the batch yet, each once.
 
@@ -525,7 +538,7 @@ class MinedPlan(BatchPlan):
         if epoch == self.epoch:
             return
         ground = self._ground_of(epoch, self.ground)
-        self.epoch, self.ground = epoch, ground
+        self.epoch, self.ground, self._held = epoch, ground, None
         t, s = self.t_N[ground], self.s_N[ground]
         self.cells, self._roles = cells_of(ground, t, s), {}
         self.cursor = {cell: 0 for cell in self.cells}
@@ -600,7 +613,7 @@ class MinedPlan(BatchPlan):
             return
         counted = [int(x) for x in state["numbers"]]
         self.epoch, self.small_pools, self.bank.embedded, self.repeats = counted
-        self.ground = state["ground"]
+        self.ground, self._held = state["ground"], None
         self.skipped = {
             name.removeprefix("skipped."): int(many)
             for name, many in state.items()

@@ -141,6 +141,64 @@ def test_a_batch_of_one_pair_is_the_algorithm_on_its_ground_set():
         assert [rows[part].tolist() for part in sets] == [V[part].tolist() for part in wanted]
 
 
+def drifting(plan, embed, steps):
+    """The draws of some steps; embeddings of the batch change after each of them."""
+    for step in steps:
+        drawn = plan.draw(plan.epoch_of(step), step, embed)
+        yield drawn.rows_B
+        noise = torch.randn(len(drawn.rows_B), 12, generator=torch.Generator().manual_seed(step))
+        plan.observe(drawn.rows_B, (embed(drawn.rows_B) + 0.3 * noise).repeat(2, 1))
+
+
+@pytest.mark.parametrize("pairs", ["one", "all"])
+@pytest.mark.parametrize("greedy_", ["lazy", "stochastic"])
+def test_a_kept_kernel_mines_the_sets_of_one_that_is_made_anew(pairs, greedy_):
+    kept, _, _, embed = plan_of(1500, pairs=pairs, greedy=greedy_)
+    anew, *_ = plan_of(1500, pairs=pairs, greedy=greedy_)
+    for rows, wanted in zip(
+        drifting(kept, embed, range(9)), drifting(anew, embed, range(9)), strict=True
+    ):
+        assert torch.equal(rows, wanted)
+        assert kept._held is not None
+        anew._held = None
+    assert kept.epoch_of(8) > 0  # V, and its kernel, have changed
+
+
+@pytest.mark.parametrize("pairs", ["one", "all"])
+def test_a_kept_kernel_mines_by_naive_greedy_up_to_its_rounding(pairs):
+    """Every pick has the best gain of the paper's text, but for the 16 bits of a similarity."""
+    plan, _, _, embed = plan_of(1500, pairs=pairs)
+    for _ in drifting(plan, embed, range(4)):
+        for _, ground, pools, mined in plan._choices:
+            z = ground.z_VD.double()
+            S, A = ((1 + z @ z.T) / 2).numpy(), mined.anchors.tolist()
+            f = lambda X: facility_location(S, set(X))  # noqa: B023, E731
+            slack = 2 * len(S) * ground.kept.tolerance
+            for value, cell, picks in (
+                (lambda X: f([*X, *A]) - f(A), pools.positives, mined.positives),  # noqa: B023
+                (lambda X: f(X) + f(A) - f([*X, *A]), pools.negatives, mined.negatives),  # noqa: B023
+            ):
+                for n, pick in enumerate(picks.tolist()):
+                    before = picks[:n].tolist()
+                    left = [v for v in cell.tolist() if v not in before]
+                    best = max(value([*before, v]) for v in left)
+                    assert value([*before, pick]) >= best - slack
+
+
+def test_a_kernel_is_kept_where_its_bits_can_be_made_again():
+    keeps = {
+        "the default": ({}, True),
+        "all embeddings change in every step": ({"refresh": "live"}, False),
+        "an exponential": ({"similarity": "rbf"}, False),
+        "nothing is summed over V": ({"represented": "candidates"}, False),
+        "nothing asks for it": ({"positives": "random", "negatives": "flqmi"}, False),
+    }
+    for why, (settings, kept) in keeps.items():
+        plan, _, _, embed = plan_of(**settings)
+        plan.draw(0, 0, embed)
+        assert (plan._held is not None) == kept, why
+
+
 @pytest.mark.parametrize("pairs", ["one", "all"])
 @pytest.mark.parametrize("greedy_", ["lazy", "stochastic"])
 @pytest.mark.parametrize("rules", [{}, {"anchors": "random", "positives": "random"}])
@@ -207,7 +265,9 @@ def test_a_plan_that_was_cut_draws_the_same_sets_again(settings):
         drawn = []
         for step in steps:
             drawn.append(plan.draw(plan.epoch_of(step), step, embed))
-            plan.observe(drawn[-1].rows_B, F.normalize(embed(drawn[-1].rows_B).repeat(2, 1), dim=1))
+            noise = torch.randn(96, 12, generator=torch.Generator().manual_seed(step))
+            z = embed(drawn[-1].rows_B).repeat(2, 1)
+            plan.observe(drawn[-1].rows_B, F.normalize(z + 0.3 * noise[: len(z)], dim=1))
         return drawn
 
     whole, _, _, embed = plan_of(**settings)

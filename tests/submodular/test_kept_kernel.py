@@ -16,9 +16,12 @@ from shasam.submodular import (
     FLQMI,
     FacilityLocation,
     KeptKernel,
+    SetFunction,
     coding,
     maximize,
 )
+from shasam.submodular.set_function import Among
+from shasam.testing import check_set_function
 
 
 def embeddings(n: int, clusters: int, seed: int, width: int = 16) -> torch.Tensor:
@@ -103,7 +106,45 @@ def test_an_updated_kernel_is_that_of_the_new_embeddings() -> None:
         assert (code_VV == code_VV.T).all()
 
 
-@pytest.mark.parametrize("product", ["float32", "bfloat16"])
+def test_exact_codes_do_not_depend_on_when_and_with_what_rows_were_renewed() -> None:
+    """A run that was cut makes the kernel at once that the whole run came to row by row."""
+    rng, z = np.random.default_rng(3), embeddings(700, 0, seed=2, width=128)
+    z[5] = 0  # without a direction
+    kept = KeptKernel(z, product="exact", cells=np.arange(700) % 3)
+    for count in (1, 3, 48, 200, 96):  # the fourth computes all anew
+        rows = rng.choice(700, count, replace=False)
+        z[rows] = torch.from_numpy(rng.standard_normal((count, 128)).astype(np.float32))
+        assert kept.follow(z) == count
+    assert kept.follow(z) == 0
+    fresh = KeptKernel(z, product="exact", cells=np.arange(700) % 3)
+    assert (codes_of(kept) == codes_of(fresh)).all()
+    turned = KeptKernel(z.flip(0), product="exact")
+    assert (codes_of(turned)[::-1, ::-1] == codes_of(fresh)).all()
+
+
+@pytest.mark.parametrize("sets", [{}, {"private": [3, 9]}, {"query": [4, 7]}])
+def test_the_function_of_a_kept_kernel_keeps_the_laws_and_every_greedy_agrees(sets: Any) -> None:
+    kept = KeptKernel(embeddings(160, 5, seed=7), product="exact", cells=np.arange(160) % 4)
+    f = kept.function(**sets)
+    assert "greedy walk" in check_set_function(f)
+    rows = torch.randperm(160, generator=torch.Generator().manual_seed(1))[:90]
+    similar = kept.similarities(range(160)).double()
+    exact: SetFunction = FacilityLocation(similar)
+    if sets:
+        exact = FLCG(similar, **sets) if "private" in sets else FL1MI(similar, **sets)
+    lazy = maximize(Among(f, rows), 8)
+    naive = maximize(Among(f, rows), 8, optimizer="naive")
+    assert lazy.indices.tolist() == naive.indices.tolist()
+    drawn = [
+        maximize(Among(g, rows), 8, optimizer="stochastic", generator=torch.manual_seed(4))
+        for g in (f, exact)
+    ]
+    assert maximize(Among(exact, rows), 8).indices.tolist() == lazy.indices.tolist()
+    assert drawn[0].indices.tolist() == drawn[1].indices.tolist()
+    torch.testing.assert_close(drawn[0].gains, drawn[1].gains.float())
+
+
+@pytest.mark.parametrize("product", ["float32", "bfloat16", "exact"])
 def test_similarities_are_within_the_tolerance(product: Any) -> None:
     z = embeddings(700, 0, seed=4, width=128)
     kept = KeptKernel(z, product=product)
@@ -166,6 +207,7 @@ def test_what_cannot_be_kept_is_refused(monkeypatch: pytest.MonkeyPatch) -> None
     wrong: list[tuple[Any, str]] = [
         (lambda: KeptKernel(z, similarity="cosine"), "negative"),  # type: ignore[arg-type]
         (lambda: KeptKernel(z, product="float64"), "product is"),  # type: ignore[arg-type]
+        (lambda: KeptKernel(z, similarity="rbf", product="exact"), "no exponential"),
         (lambda: KeptKernel(z, cells=[1, 2]), "one label for each"),
         (lambda: kept.pick([1, 1, 2], 2), "more than once"),
         (lambda: kept.pick([1, 40], 1), "within 0..39"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import torch
@@ -19,6 +19,7 @@ from shasam.submodular import (
     FLCG,
     FLQMI,
     FacilityLocation,
+    KeptKernel,
     LogDet,
     LogDetCG,
     LogDetMI,
@@ -181,7 +182,8 @@ def draw_pair(
 # -------------------------------------------------------------------------------------------------
 
 SmallPool = Literal["redraw", "repeat", "shrink"]
-_LARGEST_KERNEL = 2**14  # rows of a ground set whose kernel is kept for a step: 1 GiB
+_LARGEST_KERNEL = 2**14  # rows of a ground set whose kernel is made for a step: 1 GiB
+LARGEST_KEPT = 2**15  # rows of a ground set whose kernel is kept over an epoch: 2 GiB
 
 
 @dataclass(frozen=True)
@@ -202,7 +204,16 @@ class Ground:
     t_V: Tensor  # (V,) target class
     s_V: Tensor  # (V,) sensitive group
     shared: bool = False  # sets of several pairs are mined from it: its kernel is made once
+    kept: KeptKernel | None = None  # its similarities, where they are kept from step to step
     _made: dict[Any, Gram] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def keeping(self, held: Ground | None) -> Ground:
+        """The same with similarities that are kept: those of a former state of it, renewed."""
+        if held is None or held.kept is None:
+            cells = self.t_V * (int(self.s_V.max()) + 1) + self.s_V
+            return replace(self, kept=KeptKernel(self.z_VD, cells=cells, product="exact"))
+        held.kept.follow(self.z_VD)
+        return replace(self, kept=held.kept)
 
     def kernel(self, similarity: Similarity, gamma: float | None) -> Gram | None:
         """V against V, for all sets that are mined from it; None where it is not shared or large.
@@ -426,7 +437,7 @@ class EmbeddingBank:
         if len(stale):
             self._write(stale, self._embed(stale, embed), step)
         assert self.z_ND is not None
-        return self.z_ND[self.place[rows]]
+        return self.z_ND.index_select(0, self.place[rows])
 
     def _embed(self, rows: Tensor, embed: Embed) -> Tensor:
         self.embedded += len(rows)
@@ -655,6 +666,17 @@ class MiningConfig(BaseModel):
         """Whether the embeddings of the whole ground set are asked for."""
         return self.miner != "shasam" or self.represented == "ground" or self.vote > 0
 
+    @property
+    def keeps_kernel(self) -> bool:
+        """Whether similarities within the ground set can be kept from step to step.
+
+        Not where all embeddings change in every step, and not for rbf: an exponential that is
+        computed again need not have the same last bit, which a resumed run has to have.
+        """
+        over_ground = self.miner == "shasam" and self.represented == "ground"
+        asked = self.positives == "flcg" or self.negatives == "fl1mi"
+        return over_ground and asked and self.similarity == "cosine" and self.refresh != "live"
+
     def make_miner(self) -> Miner:
         kind = lookup("miner", self.miner)
         if not self.mines:
@@ -861,6 +883,9 @@ class ShasamMiner(Miner):
         measure, strength = (FLCG, c.nu) if rule == "flcg" else (FL1MI, c.eta)
         if c.represented == "candidates":
             return measure.from_features(z, z_given, strength, **flat)
+        if ground.kept is not None:
+            sets = {"private": given, "nu": c.nu} if rule == "flcg" else {"query": given}
+            return Among(ground.kept.function(eta=c.eta, **sets), rows)
         kernel = ground.kernel(**flat)
         if kernel is None:
             return measure.from_features(z, z_given, strength, **flat, represented=ground.z_VD)

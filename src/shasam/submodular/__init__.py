@@ -11,6 +11,7 @@ need("torch", __name__)
 
 from shasam.submodular.bounds import Certificate, SampledValue, certify, estimate, maximize_sampled
 from shasam.submodular.concave import FeatureBased, SaturatedCoverage
+from shasam.submodular.cover import DisparityMin, DisparitySum, ProbabilisticSetCover, SetCover
 from shasam.submodular.facility_location import FL1MI, FLCG, FLCMI, FLQMI, FacilityLocation
 from shasam.submodular.graph_cut import GCCG, GCMI, GraphCut
 from shasam.submodular.greedy import maximize
@@ -35,6 +36,8 @@ __all__ = [
     "GCCG",
     "GCMI",
     "Certificate",
+    "DisparityMin",
+    "DisparitySum",
     "FacilityLocation",
     "FeatureBased",
     "GraphCut",
@@ -45,9 +48,11 @@ __all__ = [
     "LogDetMI",
     "Mixture",
     "Neighbours",
+    "ProbabilisticSetCover",
     "SampledValue",
     "SaturatedCoverage",
     "Selection",
+    "SetCover",
     "SetFunction",
     "Sieve",
     "SparseFacilityLocation",

@@ -14,7 +14,8 @@ from shasam.submodular.coded_vectors import FULL
 from shasam.submodular.kernels import check_similarity, similarity_matrix
 
 LARGEST = 65_536  # rows whose sums of codes fit in 32 bits
-Product = Literal["auto", "float32", "bfloat16"]
+Product = Literal["auto", "float32", "bfloat16", "exact"]
+_GRID = 2.0**26  # steps of a coordinate to 1: products of unit vectors are whole multiples of 2^-52
 
 
 def has_bfloat16() -> bool:
@@ -33,8 +34,12 @@ class Coding:
                 f"a kept kernel holds similarities within 0..1, and {similarity!r} has negative "
                 "ones; use 'shifted_cosine' or 'rbf'"
             )
-        if product not in ("auto", "float32", "bfloat16"):
-            raise InputError(f"product is 'auto', 'float32' or 'bfloat16'; got {product!r}")
+        if product not in ("auto", "float32", "bfloat16", "exact"):
+            raise InputError(
+                f"product is 'auto', 'float32', 'bfloat16' or 'exact'; got {product!r}"
+            )
+        if product == "exact" and similarity == "rbf":
+            raise InputError("product='exact' needs 'shifted_cosine': no exponential is exact")
         if product == "auto":
             product = "bfloat16" if has_bfloat16() else "float32"
         self.similarity, self.gamma = similarity, gamma
@@ -53,13 +58,18 @@ class Coding:
 
     def lowered(self, z_MD: Tensor) -> Tensor:
         """Embeddings in the type in which they are multiplied."""
+        if self.product == "exact":
+            # No partial sum exceeds 2 = 2^53 · 2^-52, so float64 holds each of them to the bit, in
+            # whatever order and blocks they are summed.
+            return (z_MD.double() * _GRID).round_().div_(_GRID)
         return z_MD.bfloat16() if self.product == "bfloat16" else z_MD
 
     def products(self, x_MD: Tensor, y_ND: Tensor) -> np.ndarray:
         """(M, N): what is coded, the cosine or the rbf similarity."""
         if self.similarity == "rbf":
             return similarity_matrix(x_MD, y_ND, "rbf", self.gamma).numpy()
-        return (x_MD @ y_ND.T).float().numpy()
+        found = x_MD @ y_ND.T
+        return (found if self.product == "exact" else found.float()).numpy()
 
     def decode(self, codes: np.ndarray) -> np.ndarray:
         """Codes as similarities."""

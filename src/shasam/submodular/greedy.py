@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
@@ -52,12 +52,13 @@ def walk(
     costs_N: Tensor | None = None,
     budget: float = math.inf,
     by_ratio: bool = False,
+    quotas: Quotas | None = None,
     progress: Progress | None = None,
 ) -> Selection:
     """At most k picks by gain, or by gain over cost; with costs, as long as something fits.
 
-    Without costs exactly k picks are made. With costs the walk stops where nothing that fits
-    gains anything.
+    Without costs exactly k picks are made, or as many as the quotas leave. With costs the walk
+    stops where nothing that fits gains anything.
     """
     state, indices, gains, left = f.start(), [], [], budget
     bound_C = f.gains(state, pool)
@@ -82,10 +83,48 @@ def walk(
         state = f.add(state, v)
         keep_C = torch.ones(len(pool), dtype=torch.bool, device=pool.device)
         keep_C[best] = False
+        if quotas is not None:
+            keep_C &= quotas.open_after(v, pool)
         pool, bound_C = pool[keep_C], bound_C[keep_C]
         if progress is not None:
             progress(step + 1, k)
     return selection(f, indices, gains, evaluations, "lazy" if lazy else "naive")
+
+
+class Quotas:
+    """How many elements of each group may be picked: a partition matroid."""
+
+    def __init__(self, f: SetFunction, groups: Any, at_most: Any) -> None:
+        names = groups.tolist() if isinstance(groups, Tensor | np.ndarray) else list(groups)
+        if len(names) != f.n:
+            raise InputError(f"groups must name one group per element, {f.n}; got {len(names)}")
+        known = list(dict.fromkeys(names))
+        asked = at_most if isinstance(at_most, Mapping) else dict.fromkeys(known, at_most)
+        stray = [name for name in asked if name not in known]
+        if stray:
+            raise InputError(f"at_most names {stray[0]!r}, and no element is of that group")
+        for name, many in asked.items():
+            if isinstance(many, bool) or not isinstance(many, int | np.integer) or many < 0:
+                raise InputError(f"at_most must be whole numbers; group {name!r} has {many!r}")
+        self.group_N = torch.tensor([known.index(name) for name in names], device=f.device)
+        self.left = [int(asked.get(name, f.n)) for name in known]  # what is not named is free
+
+    def of(self, pool: Tensor) -> Tensor:
+        """The elements of a pool that may be picked at all."""
+        full = torch.tensor([left == 0 for left in self.left], device=pool.device)
+        return pool[~full[self.group_N[pool]]]
+
+    def most(self, pool: Tensor) -> int:
+        """How many elements of a pool can be picked."""
+        held = torch.bincount(self.group_N[pool], minlength=len(self.left)).tolist()
+        return sum(map(min, held, self.left))
+
+    def open_after(self, v: int, pool: Tensor) -> Tensor:
+        """Count a pick; (C,): who can be picked still."""
+        group = int(self.group_N[v])
+        self.left[group] -= 1
+        keep_C = torch.ones(len(pool), dtype=torch.bool, device=pool.device)
+        return keep_C if self.left[group] else self.group_N[pool] != group
 
 
 def _renew(
@@ -216,11 +255,12 @@ def maximize_within(
     return Selection(best.indices, best.gains, looked, best.optimizer)
 
 
-def check_costs(costs: Any, f: SetFunction) -> Tensor:
-    """One positive number per element."""
+def check_costs(costs: Any, f: SetFunction, n: int | None = None) -> Tensor:
+    """One positive number per element, or for the first n of them."""
+    n = f.n if n is None else n
     costs_N = torch.as_tensor(costs, dtype=torch.float64).to(f.device, f.sum_dtype).reshape(-1)
-    if len(costs_N) != f.n:
-        raise InputError(f"costs must hold one number per element, {f.n}; got {len(costs_N)}")
+    if len(costs_N) != n:
+        raise InputError(f"costs must hold one number per element, {n}; got {len(costs_N)}")
     wrong = (~(costs_N > 0) | torch.isinf(costs_N)).nonzero()
     if len(wrong):
         first = int(wrong[0])
@@ -421,6 +461,8 @@ def maximize(
     initial: Any = None,
     costs: Any = None,
     budget: float | None = None,
+    groups: Any = None,
+    at_most: Any = None,
     partitions: int | None = None,
     engine: Engine = "local",
     optimizer: Optimizer = "auto",
@@ -448,6 +490,12 @@ def maximize(
         most k. The better of two walks is returned, by gain over cost and by gain: at least (1
         - 1/e)/2 of the best for a monotone submodular f. It stops if nothing that fits gains
         anything.
+    groups
+        One label per element, for ``at_most``.
+    at_most
+        How many elements of a group may be picked: a number, or label to number (groups that it
+        does not name are free). Without k as many as the groups allow. At least 1/2 of the best
+        for a monotone submodular f (Fisher, Nemhauser and Wolsey 1978).
     partitions
         Number of random parts for two rounds (GreeDi), if there are more elements than a kernel
         fits: k picks in every part, then k of those. At least (1 - 1/e)/2 of the best in
@@ -485,6 +533,8 @@ def maximize(
     [0]
     >>> maximize(f, costs=[1.0, 5.0, 1.0], budget=2.0).indices.tolist()
     [0, 2]
+    >>> maximize(f, 2, groups=["a", "b", "b"], at_most=1).indices.tolist()
+    [1, 0]
     """
     if optimizer not in _OPTIMIZERS:
         raise InputError(
@@ -495,6 +545,15 @@ def maximize(
         given = f.index(initial)
         pool = pool[~torch.isin(pool, given)]
         f = f.after(given) if len(given) else f
+    quotas = None
+    if groups is not None or at_most is not None:
+        if groups is None or at_most is None or optimizer == "stochastic":
+            raise InputError("groups and at_most belong together, without optimizer='stochastic'")
+        if costs is not None or budget is not None or partitions is not None:
+            raise InputError("at_most cannot be combined with costs or partitions; leave one out")
+        quotas = Quotas(f, groups, at_most)
+        pool = quotas.of(pool)
+        k = _check_k(k, quotas.most(pool), True)
     k = _check_k(k, len(pool), budget is not None or costs is not None)
     if optimizer == "lazy" and not f.submodular:
         raise InputError(
@@ -528,6 +587,8 @@ def maximize(
         return maximize_within(f, pool, costs, budget, k, lazy=lazy, progress=progress)
     if optimizer == "stochastic":
         return stochastic(f, k, pool, generator, epsilon, progress)
+    if quotas is not None:
+        return walk(f, k, pool, lazy=optimizer == "lazy", quotas=quotas, progress=progress)
     walked = f.greedy(k, pool, optimizer == "lazy") if k else None
     if walked is not None:
         indices, gains = torch.from_numpy(walked[0]), torch.from_numpy(walked[1]).to(f.dtype)

@@ -14,6 +14,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from shasam.submodular.cover import ProbabilisticSetCover
 from shasam.submodular.facility_location import FL1MI, FLCG, FLCMI, FacilityLocation
 from shasam.submodular.graph_cut import GCCG, GCMI, Cut, GraphCut
 from shasam.submodular.kernels import check_disjoint, check_given, check_strength, outside
@@ -61,6 +62,8 @@ def mutual_information(
             return GCMI(f.similarities, query, f.lam, eta)
         if isinstance(f, LogDet):
             return LogDetMI(f.similarities, query, f.ridge, eta)
+        if isinstance(f, ProbabilisticSetCover) and eta == 1.0:
+            return f.about(query=query)
     return Information(f, query, None, eta, 1.0)
 
 
@@ -100,6 +103,8 @@ def conditional_gain(
             return GCCG(f.similarities, private, f.lam, nu, f.represented)
         if isinstance(f, LogDet):
             return LogDetCG(f.similarities, private, f.ridge, nu)
+        if isinstance(f, ProbabilisticSetCover) and nu == 1.0:
+            return f.about(private=private)
     return Information(f, None, private, 1.0, nu)
 
 
@@ -149,6 +154,8 @@ def conditional_mutual_information(
             return FLCMI(f.similarities, query, private, eta, nu)
         if isinstance(f, LogDet):
             return LogDetCMI(f.similarities, query, private, f.ridge, eta, nu)
+        if isinstance(f, ProbabilisticSetCover) and eta == nu == 1.0:
+            return f.about(query=query, private=private)
     return Information(f, query, private, eta, nu)
 
 
@@ -167,7 +174,7 @@ class Information(SetFunction):
         self.candidates = outside(f.n, self.query, self.private)
         # A conditional gain inherits both laws; information of a submodular f never falls, but
         # is submodular only for functions known to keep it so.
-        keeps = isinstance(f, FacilityLocation | Cut)
+        keeps = isinstance(f, FacilityLocation | Cut | ProbabilisticSetCover)
         self.submodular = f.submodular and (self.conditional or keeps)
         self.monotone = f.monotone if self.conditional else f.submodular
 

@@ -40,9 +40,9 @@ class KeptGains:
 
     def add(self, code_VR: np.ndarray, place: np.ndarray, sign: int) -> None:
         """Put what rows of the kernel give into the gains, or take it out."""
+        bounds_KM2 = np.stack([self.lo_KR[:, place], self.width_KR[:, place]], axis=2)
         for t in np.flatnonzero(self.valid_K):
-            bounds = np.stack([self.lo_KR[t, place], self.width_KR[t, place]], axis=1)
-            coded_loops.add_rows(code_VR, place, bounds, sign, self.runs, self.gains_KR[t])
+            coded_loops.add_rows(code_VR, place, bounds_KM2[t], sign, self.runs, self.gains_KR[t])
 
     def sum_anew(self, code_VR: np.ndarray, place: np.ndarray) -> None:
         """Gains of the candidates at some places, whose rows have changed."""

@@ -16,16 +16,18 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from shasam.errors import InputError
-from shasam.submodular import coded_loops
+from shasam.submodular import coded_loops, loops
 from shasam.submodular.coding import Coding, Product, aligned_codes, check_rows
 from shasam.submodular.facility_location import FLQMI
 from shasam.submodular.greedy import maximize
 from shasam.submodular.kept_gains import KeptGains
 from shasam.submodular.kernels import as_features, as_features_like, check_strength, unit_rows
 from shasam.submodular.logdet import LogDet
+from shasam.submodular.set_function import SetFunction
 from shasam.types import Selection
 
 AnchorFunction = Literal["logdet", "fl"]
@@ -62,6 +64,8 @@ class KeptKernel:
     product
         "bfloat16" multiplies rounded embeddings, "float32" does not; "auto" takes bfloat16 where
         the processor has it. ``tolerance`` says how far a similarity can be from the exact one.
+        "exact" multiplies in float64 on a grid where no sum is rounded: the codes then have the
+        same bits whichever rows were renewed, when, and on which machine.
 
     Examples
     --------
@@ -91,7 +95,7 @@ class KeptKernel:
         self._row_of = order  # the row of V at each place of the kernel
         self._place_of = np.empty(self.n, np.int64)
         self._place_of[order] = np.arange(self.n)
-        self._z_VD = torch.empty_like(z_VD)
+        self._given_VD = self._low_VD = z_VD  # as given, and as multiplied: in the order of places
         self._width = -(-self.n // coded_loops.LANES) * coded_loops.LANES
         self._code_VR = aligned_codes(self.n, self._width)
         self._code_VR[:, self.n :] = 0
@@ -134,10 +138,9 @@ class KeptKernel:
 
     def renew(self, z: Any) -> None:
         """Compute the whole kernel from new embeddings of all rows."""
-        z_VD = self._embeddings(z, self.n)
-        self._z_VD = z_VD[torch.from_numpy(self._row_of)]
+        self._given_VD = self._checked(z, self.n).clone()
         self._kept.clear()
-        low_VD = self._coding.lowered(self._z_VD)
+        low_VD = self._lowered(self._given_VD[torch.from_numpy(self._row_of)])
         scale, shift = self._coding.scale, self._coding.shift
         for top in range(0, self.n, _TILE_ROWS):
             bottom = min(top + _TILE_ROWS, self.n)
@@ -145,22 +148,27 @@ class KeptKernel:
             for left, right in pairwise(edges):
                 block = self._coding.products(low_VD[top:bottom], low_VD[left:right])
                 coded_loops.write_codes(block, scale, shift, self._code_VR, top, left)
+        self._low_VD = low_VD
+
+    def follow(self, z: Any) -> int:
+        """Take new embeddings of all rows and renew those that changed; how many did."""
+        z_VD = self._checked(z, self.n)
+        changed = (z_VD != self._given_VD).any(dim=1).nonzero().flatten()
+        self.update(changed, z_VD[changed])
+        return len(changed)
 
     def update(self, rows: Any, z_rows: Any) -> None:
         """New embeddings (M, D) of some rows of V: their rows and columns are computed anew."""
         place = self._places(rows, "rows")
-        z_MD = self._embeddings(z_rows, len(place))
+        z_MD = self._checked(z_rows, len(place))
+        self._given_VD[torch.from_numpy(self._row_of[place])] = z_MD
         if len(place) > _REBUILD * self.n:
-            whole = torch.empty_like(self._z_VD)
-            whole[torch.from_numpy(self._row_of)] = self._z_VD
-            whole[torch.from_numpy(self._row_of[place])] = z_MD
-            self.renew(whole)
+            self.renew(self._given_VD)
             return
-        self._z_VD[torch.from_numpy(place)] = z_MD
+        low_MD = self._lowered(z_MD)
+        self._low_VD[torch.from_numpy(place)] = low_MD
         code_MR = np.zeros((len(place), self._width), np.uint16)
-        products = self._coding.products(
-            self._coding.lowered(z_MD), self._coding.lowered(self._z_VD)
-        )
+        products = self._coding.products(low_MD, self._low_VD)
         coded_loops.encode(products, self._coding.scale, self._coding.shift, code_MR)
         for kept in self._kept.values():
             kept.add(self._code_VR, place, -1)
@@ -211,6 +219,12 @@ class KeptKernel:
             "lazy",
         )
 
+    def function(
+        self, *, query: Any = None, private: Any = None, eta: float = 1.0, nu: float = 1.0
+    ) -> KeptFacilityLocation:
+        """The function that ``pick`` maximises, over the rows of V, for ``maximize``."""
+        return KeptFacilityLocation(self, query, private, eta, nu)
+
     def mine(
         self,
         anchors: Any,
@@ -249,7 +263,7 @@ class KeptKernel:
         if function != "logdet":
             raise InputError(f"anchors are mined by 'logdet' or 'fl'; got {function!r}")
         place = self._places(rows, "anchors")
-        z_CD = self._z_VD[torch.from_numpy(place)]
+        z_CD = self._given_VD[torch.from_numpy(self._row_of[place])]
         compared = "rbf" if self._coding.similarity == "rbf" else "cosine"
         f = LogDet.from_features(z_CD, ridge, similarity=compared, gamma=self._coding.gamma)  # type: ignore[arg-type]
         return self._renamed(maximize(f, k), place)
@@ -263,6 +277,18 @@ class KeptKernel:
     def _renamed(self, picked: Selection, place: np.ndarray) -> Selection:
         rows = torch.from_numpy(self._row_of[place[picked.indices.numpy()]])
         return Selection(rows, picked.gains, picked.evaluations, picked.optimizer)
+
+    def _sums(self, lo_R: np.ndarray, width_R: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        """What some rows of V gain in codes, under floors and widths of the represented rows."""
+        place, found = self._place_of[rows], np.empty(len(rows), np.int64)
+        step = -(-len(place) // loops.pieces(len(place) * self.n)) or 1
+        ends = [(a, min(a + step, len(place))) for a in range(0, len(place), step)]
+        loops.run(
+            coded_loops.sum_some,
+            [(self._code_VR, lo_R, width_R, place, a, b, found) for a, b in ends],
+        )
+        self._read += len(place) * self.n
+        return found
 
     def _bounds(
         self, query: Any, private: Any, eta: float, nu: float
@@ -334,9 +360,69 @@ class KeptKernel:
             raise InputError(f"cells must hold one label for each of {self.n:,} rows")
         return np.argsort(label, kind="stable")
 
-    def _embeddings(self, z: Any, rows: int) -> Tensor:
-        z_MD = as_features_like(z, "embeddings", self._z_VD) if rows else self._z_VD[:0]
+    def _checked(self, z: Any, rows: int) -> Tensor:
+        if rows == 0:
+            return self._given_VD[:0]
+        z_MD = as_features_like(z, "embeddings", self._given_VD).detach()
         if len(z_MD) != rows:
             raise InputError(f"{rows} rows need as many embeddings; got {len(z_MD)}")
-        z_MD = z_MD.detach()
-        return z_MD if self._coding.similarity == "rbf" else unit_rows(z_MD)
+        return z_MD
+
+    def _lowered(self, z_MD: Tensor) -> Tensor:
+        """Embeddings as they are multiplied: of length 1, in the type of the product."""
+        if self._coding.similarity == "rbf":
+            return z_MD
+        if self._coding.product == "exact":  # the length of a row must not depend on the others
+            return self._coding.lowered(F.normalize(z_MD.double(), dim=1))
+        return self._coding.lowered(unit_rows(z_MD))
+
+
+class KeptFacilityLocation(SetFunction):
+    """Facility location over V, or one of its measures, out of a kept kernel.
+
+    ``f(A) = Σ_{r∈V} max( min(max_{a∈A} K_ra, η max_{q∈Q} K_rq) - ν max_{p∈P} K_rp, 0 )``
+
+    over similarities K of 16 bits. Its elements are the rows of V. A gain is a sum of whole
+    numbers, so no two machines differ in it. Query and private set are those of the kernel at the
+    time it was made.
+
+    >>> z = torch.nn.functional.normalize(torch.randn(60, 8, generator=torch.manual_seed(0)))
+    >>> kept = KeptKernel(z, product="exact")
+    >>> f = kept.function(private=[3])
+    >>> maximize(f, 2).indices.tolist() == maximize(f, 2, optimizer="naive").indices.tolist()
+    True
+    """
+
+    monotone = submodular = True
+    device, dtype = torch.device("cpu"), torch.float32
+
+    def __init__(self, kept: KeptKernel, query: Any, private: Any, eta: float, nu: float) -> None:
+        check_strength(eta, nu)
+        self.kept, self.n = kept, kept.n
+        self._sets: dict[str, Any] = {"query": query, "private": private, "eta": eta, "nu": nu}
+        self._bounds = kept._bounds(query, private, eta, nu)
+
+    def __call__(self, selected: Any) -> Tensor:
+        risen = int(self.start(selected)[0].sum(dtype=np.int64))
+        return torch.tensor((risen - int(self._bounds[0].sum(dtype=np.int64))) / coded_loops.FULL)
+
+    def start(self, given: Any = ()) -> tuple[np.ndarray, np.ndarray]:
+        state = self._bounds[0].copy(), self._bounds[1].copy()
+        for v in self.index(given).tolist():
+            state = self.add(state, v)
+        return state
+
+    def gains(self, state: tuple[np.ndarray, np.ndarray], candidates: Tensor) -> Tensor:
+        return torch.from_numpy(self.kept._sums(*state, candidates.numpy()) / coded_loops.FULL)
+
+    def add(self, state: tuple[np.ndarray, np.ndarray], v: int) -> tuple[np.ndarray, np.ndarray]:
+        coded_loops.raise_codes(self.kept._code_VR, self.kept._place_of[v], *state)
+        return state
+
+    def greedy(
+        self, k: int, candidates: Tensor, lazy: bool
+    ) -> tuple[np.ndarray, np.ndarray, int] | None:
+        if not lazy:
+            return None
+        picked = self.kept.pick(candidates, k, **self._sets)
+        return picked.indices.numpy(), picked.gains.numpy(), picked.evaluations
