@@ -31,7 +31,6 @@ from shasam.commands.methods import methods
 from shasam.commands.mine import mine
 from shasam.commands.predict import predict
 from shasam.commands.records import app as records
-from shasam.commands.replay import replay
 from shasam.commands.report import report
 from shasam.commands.reproduce import reproduce
 from shasam.commands.select import select
@@ -50,7 +49,7 @@ COMMANDS: dict[str, tuple[Any, ...]] = {
     "Prepare data": (data, embed),
     "Train and use a model": (methods, train, evaluate, predict, export),
     "Audit and report": (audit, report),
-    "Run experiments": (compare, sweep, records, replay, reproduce),
+    "Run experiments": (compare, sweep, records, reproduce),
     "Select and mine": (select, mine),
     "Check the installation": (doctor,),
 }

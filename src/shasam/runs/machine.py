@@ -102,18 +102,6 @@ def restart_with(variables: Mapping[str, str]) -> None:
 # What a result was computed with: processor, instruction set, threads, commit, decoder.
 # -------------------------------------------------------------------------------------------------
 
-# keys of `machine()` that change bits, with the words for them
-SETTINGS = {
-    "cpu": "CPU",
-    "instructions": "instruction set of torch",
-    "environment": "environment variables",
-    "threads": "threads",
-    "device": "device",
-    "processes": "processes",
-    "decoder": "image decoder",
-    "commit": "commit of shasam",
-}
-
 
 def machine() -> dict[str, Any]:
     """The part of ``provenance.json`` that says what the bits of a result depend on."""
