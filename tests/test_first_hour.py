@@ -20,7 +20,7 @@ from shasam.errors import DataError, ShasamError
 from shasam.output import Screen
 from shasam.report.answer import plain_command
 from shasam.runs.directory import RunDirectory
-from shasam.spec.own_images import starting_point
+from shasam.spec.layers import starting_point
 from shasam.training.monitor import TrainingProgress
 
 
@@ -227,7 +227,7 @@ def test_frozen_blocks_are_kept_only_where_that_saves_time(tmp_path) -> None:
 
 
 def test_without_the_extra_train_says_what_it_would_be_worth(desk: Desk, monkeypatch) -> None:
-    monkeypatch.setattr("shasam.spec.own_images.has", lambda extra: False)
+    monkeypatch.setattr("shasam.spec.layers.has", lambda extra: False)
     asked = {"data": {"csv": "people.csv"}}
     found = starting_point(asked, "ce", "cpu")
     assert not found.layer and "7.6 points" in found.line

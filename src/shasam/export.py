@@ -30,7 +30,7 @@ from shasam.files import make_folder, write_atomic, write_named
 from shasam.methods.base import Method
 from shasam.metrics.catalogue import label_of
 from shasam.models import Identity, OnnxEncoder
-from shasam.models.onnx_file import parse_onnx
+from shasam.models.onnx_model import parse_onnx
 from shasam.pipeline.load import CONFIG, HEADER, WEIGHTS, Model, load
 from shasam.report.cards import model_card
 from shasam.report.runs import subject_of

@@ -21,12 +21,11 @@ from torch.utils.data import Sampler
 
 from shasam.errors import DataError, InputError
 from shasam.keyed import keyed, keyed_torch
-from shasam.mining.miners import (
+from shasam.mining.pools import (
     Embed,
     EmbeddingBank,
     Ground,
     MinedSets,
-    MiningConfig,
     Pools,
     RandomMiner,
     cells_of,
@@ -35,6 +34,7 @@ from shasam.mining.miners import (
     pools_of,
     repeated,
 )
+from shasam.mining.shasam_miner import MiningConfig
 from shasam.types import Triplet
 
 # -------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ import yaml
 from shasam import extras
 from shasam.cli import main
 from shasam.errors import InputError, MissingExtraError
-from shasam.runs.execution import ExecutionOptions
+from shasam.runs.machine import ExecutionOptions
 from shasam.submodular import FacilityLocation, maximize
 
 Z = np.random.default_rng(0).standard_normal((40, 4))

@@ -12,7 +12,7 @@ from PIL import Image
 from tests.data.folders import make_folder
 
 from shasam.data import DataSpec, Listing, Reading, Source, make_protocol, make_source, open_data
-from shasam.data.sources.celeba import CelebA
+from shasam.data.sources.public_faces import CelebA
 from shasam.errors import ContractError, DataError, SpecError
 from shasam.registry import names, register
 from shasam.spec import resolve

@@ -18,7 +18,7 @@ from tests.tiny_data import TinyData
 import shasam
 from shasam.errors import CheckpointError, InputError
 from shasam.models import build_encoder, start_weights
-from shasam.models.onnx_file import image_input, parse_onnx, read_onnx
+from shasam.models.onnx_model import image_input, parse_onnx, read_onnx
 from shasam.pipeline.execute import execute
 from shasam.spec import resolve
 from shasam.training.inference import prepare_images

@@ -16,7 +16,7 @@ from tests.data.test_decode import animated, bomb_png, fuzzed, picture, saved
 from tests.reliability.measured import measured
 
 from shasam.data import DataSpec, make_source
-from shasam.data.packing import open_store
+from shasam.data.dataset import open_store
 from shasam.errors import DataError
 
 pytestmark = pytest.mark.slow

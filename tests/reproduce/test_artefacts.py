@@ -25,8 +25,9 @@ from shasam.reproduce.artefact import (
     identity,
     place_of,
 )
-from shasam.reproduce.filling import RecordedRequest, made_with
-from shasam.reproduce.official import (
+from shasam.reproduce.filling import (
+    RecordedRequest,
+    made_with,
     majority_share,
     official_accuracy,
     official_counts,

@@ -13,7 +13,7 @@ from cyclopts.help import DefaultFormatter, HelpPanel
 from pydantic import BaseModel, Field
 from rich.console import Console, ConsoleOptions
 
-from shasam.runs.execution import ExecutionOptions
+from shasam.runs.machine import ExecutionOptions
 from shasam.spec.fields import DataSpec, ModelSpec, TrainSpec, ViewsSpec
 from shasam.spec.layers import merge, parse_set
 

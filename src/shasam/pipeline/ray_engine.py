@@ -22,7 +22,7 @@ from shasam.errors import BusyError, ClusterError
 from shasam.files import append
 from shasam.pipeline.engines import ask_for, start_training
 from shasam.runs.directory import RunDirectory
-from shasam.runs.execution import ExecutionOptions
+from shasam.runs.machine import ExecutionOptions
 from shasam.spec import RunSpec
 
 LOSSES = 20  # times that the worker of one run may be lost; more is a run that ends its workers

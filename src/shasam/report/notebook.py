@@ -19,10 +19,11 @@ import pyarrow as pa
 from shasam.errors import InputError, LimitError, ShasamError, ShasamWarning
 from shasam.metrics import by_group
 from shasam.report.audits import as_document, limits_of, subjects_of
-from shasam.report.predictions import Columns, Missing, read_predictions
+from shasam.report.columns import Columns
+from shasam.report.predictions import read_predictions
 from shasam.report.subject import AuditOptions, Subject
 from shasam.report.verdict import verdict
-from shasam.tables import MemoryTable
+from shasam.tables import MemoryTable, Missing
 
 HEIGHT = 620  # pixels of a notebook cell; the page scrolls inside
 

@@ -15,7 +15,7 @@ from shasam.errors import InputError
 from shasam.files import write_named
 from shasam.metrics import ByGroup, Estimate, evaluate_regression
 from shasam.output import Screen
-from shasam.report.predictions import Columns, choose, codes_of, numbers_of, without_missing
+from shasam.report.columns import Columns, choose, codes_of, numbers_of, without_missing
 from shasam.report.subject import AuditOptions
 from shasam.report.verdict import p_value
 from shasam.tables import open_table

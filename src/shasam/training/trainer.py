@@ -32,14 +32,15 @@ from shasam.training.inference import TrainingData, evaluating, on_rows, prepare
 from shasam.training.monitor import (
     CollapseWatch,
     EpochLog,
+    PlateauWatch,
     TrainingProgress,
     averaged,
     open_tensorboard,
     spread_of_embeddings,
     target_probe,
+    target_skill,
     validate,
 )
-from shasam.training.plateau import PlateauWatch, target_skill
 from shasam.training.runtime import (
     Fabric,
     Interrupt,
