@@ -26,7 +26,7 @@ from shasam.commands.doctor import doctor
 from shasam.commands.embed import embed
 from shasam.commands.evaluate import evaluate
 from shasam.commands.export import export
-from shasam.commands.flags import HELP_ALL, BriefHelp, show_all
+from shasam.commands.flags import HELP_ALL, BriefHelp, flag, show_all
 from shasam.commands.methods import methods
 from shasam.commands.mine import mine
 from shasam.commands.predict import predict
@@ -123,7 +123,7 @@ def main(words: Sequence[str] | None = None) -> None:
             _complain(line)
         sys.exit(2)
     except ShasamError as error:
-        _complain(str(error))
+        _complain(error.message(flag))
         sys.exit(2)
     except KeyboardInterrupt as error:
         _complain("stopped")

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 
 import shasam
 from shasam.data.augment import plain
-from shasam.errors import InputError
+from shasam.errors import Argument, InputError
 from shasam.files import make_folder, write_atomic, write_named
 from shasam.methods.base import Method
 from shasam.metrics.catalogue import label_of
@@ -305,7 +305,7 @@ def write_hub(model: Model, run: Path, out: Path) -> None:
     if not (run / "predictions.parquet").is_file():
         raise InputError(f"{run} has no predictions.parquet; a hub folder is made of a whole run")
     if out.exists() and not out.is_dir():
-        raise InputError(f"{out} is a file; give a folder as --out")
+        raise InputError(f"{out} is a file; give a folder as ", Argument("out"))
     strange = [p.name for p in out.iterdir()] if out.is_dir() else []
     if strange and not (out / CONFIG).is_file():
         raise InputError(f"{out} holds {strange[0][:80]} and other things; give an empty folder")
@@ -389,15 +389,17 @@ def export(
     if learnt is not None and not learnt.ok and not allow_chance:
         raise InputError(
             f"{run.path}: {learnt.own.sentence(run.unit)} It was not exported; train it better, or "
-            "add --allow-chance"
+            "add ",
+            Argument("allow_chance"),
         )
     make_folder(out.parent)  # before the work
     model = load(source)
     if images or encoder is not None:
         if format != "onnx":
             raise InputError(
-                f"--images is for onnx; {format} holds the model alone, and names the encoder of "
-                "its vectors"
+                Argument("images"),
+                f" is for onnx; {format} holds the model alone, and names the encoder of "
+                "its vectors",
             )
         model = model.seeing(encoder)
     if format == "hub":

@@ -216,7 +216,7 @@ def test_what_is_not_there_is_named(folder: Path, changes: dict, said: str) -> N
         ({"method": "tadet"}, "tied to an image network"),
         ({"model": {"encoder": "resnet18"}}, "resnet18 reads images .* choose one of .*mlp"),
         ({"data": {"name": "faces"}, "model": {"encoder": "mlp"}}, "mlp reads vectors"),
-        ({"data": {"name": "faces", "features": "x.npy"}}, "leave out --data faces"),
+        ({"data": {"name": "faces", "features": "x.npy"}}, "leave out the source faces"),
     ],
 )
 def test_images_and_vectors_do_not_mix(folder: Path, body: dict, said: str) -> None:

@@ -101,5 +101,5 @@ def test_a_thousand_bad_files_are_packed_with_a_reason_each(
           f"{time.process_time() - began:.0f} s")  # fmt: skip
     from shasam.data import open_data
 
-    with pytest.raises(DataError, match=r"cannot be read .*--allow-bad"):
+    with pytest.raises(DataError, match=r"cannot be read .*data\.allow_bad"):
         open_data(spec)

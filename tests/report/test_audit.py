@@ -276,7 +276,7 @@ def test_a_threshold_beside_a_prediction_is_refused(
     rows: dict[str, np.ndarray], tmp_path: Path
 ) -> None:
     path = save(rows, tmp_path / "p.csv")
-    with pytest.raises(InputError, match=r"--threshold 0\.7 makes predictions from the score"):
+    with pytest.raises(InputError, match=r"threshold=0\.7 makes predictions from the score"):
         audit([path], label="y", prediction="guess", sensitive=["sex"], threshold=0.7)
 
 

@@ -27,7 +27,7 @@ from shasam.data.store import (
     write_shard,
 )
 from shasam.data.vector_files import VectorStore
-from shasam.errors import DataError, FileError, SpecError
+from shasam.errors import Argument, DataError, FileError, SpecError
 from shasam.files import check_writable, make_folder, remove_leftovers
 from shasam.memory import readable
 from shasam.registry import did_you_mean, lookup
@@ -136,7 +136,8 @@ def _split_rule(source: Source) -> str:
         if biased and source.split != "official":
             raise SpecError(
                 "the data has splits of its own, which alpha, n_per_group and holdout_per_cell "
-                "would change; to replace them, add --split balanced"
+                "would change; to replace them, add ",
+                Argument("data.split", "balanced"),
             )
         return "official"
     return "balanced" if biased else source.split
@@ -181,7 +182,8 @@ def assemble(source: Source, protocol: Protocol, store: Store | VectorStore) -> 
         first = "; ".join(f"{ids[int(r)]}: {reasons[r]}" for r in bad[:3])
         raise DataError(
             f"{len(bad)} of {len(reasons)} {what} ({len(bad) / len(reasons):.1%}) cannot be read "
-            f"({first}, ...). Repair them, or leave them out with --allow-bad"
+            f"({first}, ...). Repair them, or leave them out with ",
+            Argument("data.allow_bad"),
         )
     good = np.flatnonzero(reasons == "")
     excluded = [*source.listing.excluded]
@@ -318,8 +320,9 @@ def _unseal(directory: Path) -> None:
 def _no_store(directory: Path, reason: str) -> FileError:
     return FileError(
         directory,
-        f"the packed images cannot be kept here ({reason}); choose another folder with --store or "
-        "SHASAM_CACHE",
+        f"the packed images cannot be kept here ({reason}); choose another folder with ",
+        Argument("data.store"),
+        " or SHASAM_CACHE",
     )
 
 
@@ -329,7 +332,9 @@ def _check_space(directory: Path, needed: int) -> None:
     if needed > free:
         raise DataError(
             f"the packed images need {readable(needed)} more and {directory} has {readable(free)} "
-            "free; free space, choose a smaller size, or another disk with --store or SHASAM_CACHE"
+            "free; free space, choose a smaller size, or another disk with ",
+            Argument("data.store"),
+            " or SHASAM_CACHE",
         )
 
 

@@ -18,7 +18,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from shasam.errors import CheckpointError, FileError, InputError
+from shasam.errors import Argument, CheckpointError, FileError, InputError
 from shasam.extras import need
 from shasam.files import read_bytes
 from shasam.models.encoder import HALF, IMAGENET, Encoder, EncoderConfig, Pixels
@@ -65,7 +65,9 @@ def read_onnx(path: str | Path) -> bytes:
     need("onnx", "an encoder from an ONNX file")
     path = Path(path)
     if not path.is_file():
-        raise InputError(f"there is no ONNX file {path}; check --encoder onnx:FILE")
+        raise InputError(
+            f"there is no ONNX file {path}; check ", Argument("model.encoder", "onnx:FILE")
+        )
     try:
         content = read_bytes(path, limit=MAX_BYTES)
     except FileError as error:
@@ -161,7 +163,8 @@ def vector_output(model: Any, asked: str | None, name: str) -> VectorOutput:
     if asked is None:
         raise InputError(
             f"{name} has {len(flat)} outputs of one vector an image ({', '.join(sizes)}); name "
-            "one: --set model.output=NAME"
+            "one: ",
+            Argument("model.output", "NAME"),
         )
     # a feature map of one pixel is a vector too
     dims = sizes[asked]
@@ -340,8 +343,9 @@ class OnnxConfig(EncoderConfig):
         for key, words in advice.items():
             if found[key] is None:
                 raise InputError(
-                    f"the graph of {self.source} does not say its {key}; give it as "
-                    f"--set model.{key}=…: {words}"
+                    f"the graph of {self.source} does not say its {key}; give it as ",
+                    Argument(f"model.{key}", "…"),
+                    f": {words}",
                 )
         if taken.side is not None and found["side"] != taken.side:
             raise InputError(f"{self.source} takes images of {taken.side} px, not {self.side}")
@@ -361,8 +365,10 @@ class OnnxEncoder(Encoder):
         assert config.range is not None and config.width is not None and config.bytes is not None
         if config.side is not None and image_size != config.side:
             raise InputError(
-                f"{config.source} takes images of {config.side} px; leave out --size, or give "
-                f"--size {config.side}"
+                f"{config.source} takes images of {config.side} px; leave out ",
+                Argument("data.size"),
+                ", or give ",
+                Argument("data.size", config.side),
             )
         self.config, self.out_dim, self.taps = config, config.width, {}
         self.mean, self.std = RANGES[config.range]

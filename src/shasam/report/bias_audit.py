@@ -22,7 +22,7 @@ from rich import box
 from rich.table import Table as ScreenTable
 
 import shasam
-from shasam.errors import DataError, InputError
+from shasam.errors import Argument, DataError, InputError
 from shasam.files import file_sha256, write_atomic
 from shasam.metrics.impact import FOUR_FIFTHS, LEAST_SHARE, Category, Impact, impact_ratios
 from shasam.output import Screen, csv_text, markdown_table, markdown_text, visible
@@ -128,8 +128,10 @@ def bias_audit(
     source = open_table(path)
     if len(columns.sensitive) != 2:
         raise InputError(
-            "--standard ll144 compares sex, race/ethnicity and both together: name the two columns "
-            "with --sensitive, sex first"
+            Argument("standard", "ll144"),
+            " compares sex, race/ethnicity and both together: name the two columns with ",
+            Argument("sensitive"),
+            ", sex first",
         )
     outcome = _outcome(source, columns)
     rows = source.read(list(dict.fromkeys([outcome, *columns.sensitive])))
@@ -170,7 +172,9 @@ def verify(document: Path, data: Path) -> list[str]:
     except OSError as error:
         raise InputError(f"{document} cannot be read: {error.strerror or error}") from None
     except (KeyError, TypeError, ValueError, AttributeError):
-        raise InputError(f"{document} is no bias audit of shasam: write one with --json") from None
+        raise InputError(
+            f"{document} is no bias audit of shasam: write one with ", Argument("json")
+        ) from None
     differ = []
     if told.get("result_sha256") != hash_of(result):
         differ.append("the result was changed after its hash was made")
@@ -188,8 +192,10 @@ def _outcome(source: TableFile, columns: Columns) -> str:
     given = columns.prediction or (columns.scores[0] if columns.scores else None)
     if given is None and not usual:
         raise InputError(
-            f"{source.name} has neither selections nor scores; name one with --prediction or "
-            "--score"
+            f"{source.name} has neither selections nor scores; name one with ",
+            Argument("prediction"),
+            " or ",
+            Argument("score"),
         )
     for column in (given or usual[0], *columns.sensitive):
         if column not in source.column_names:
@@ -220,7 +226,9 @@ def _selected(
     positive = columns.positive or (known[-1] if len(known) == 2 else "")
     if positive not in known:
         raise InputError(
-            f"say with --positive which value of {outcome!r} means selected: {', '.join(known[:8])}"
+            "say with ",
+            Argument("positive"),
+            f" which value of {outcome!r} means selected: {', '.join(known[:8])}",
         )
     return texts == positive, "selection", None
 

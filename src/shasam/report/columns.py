@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from shasam.errors import InputError, ShasamWarning
+from shasam.errors import Argument, InputError, ShasamWarning
 from shasam.metrics.evaluation import days_of
 from shasam.metrics.slices import column_of_rule, is_rule
 from shasam.registry import did_you_mean
@@ -85,25 +85,31 @@ def choose(table: TableFile, asked: Columns) -> ColumnChoice:
     """The columns to read; a complaint says which one is not there and how to name another."""
     if asked.prediction is not None and asked.threshold is not None:
         raise InputError(
-            f"--threshold {asked.threshold:g} makes predictions from the score, and --prediction "
-            f"{asked.prediction} names a column that has them already; give one of the two"
+            Argument("threshold", asked.threshold),
+            " makes predictions from the score, and ",
+            Argument("prediction", asked.prediction),
+            " names a column that has them already; give one of the two",
         )
     if asked.weight is not None and asked.counts:
         raise InputError(
-            "--weight and --counts exclude each other: a line of counts stands for whole rows. "
-            "Give weights row by row"
+            Argument("weight"),
+            " and ",
+            Argument("counts"),
+            " exclude each other: a line of counts stands for whole rows. Give weights row by row",
         )
-    label = _find(table, asked.label, LABELS, "label", "--label")
+    label = _find(table, asked.label, LABELS, "label", Argument("label"))
     found, derived = [], []
     for column in asked.sensitive or (None,):
         needed = None
         if column is not None and column not in table.column_names:
             needed = columns_of_rule(column, table.column_names)
         if column is None or needed is None:
-            found.append(_find(table, column, SENSITIVE, "sensitive attribute", "--sensitive"))
+            found.append(
+                _find(table, column, SENSITIVE, "sensitive attribute", Argument("sensitive"))
+            )
             continue
         for name in needed:
-            _find(table, name, (), f"sensitive attribute {column!r}", "--sensitive")
+            _find(table, name, (), f"sensitive attribute {column!r}", Argument("sensitive"))
         found.append(column)
         derived.append((column, tuple(dict.fromkeys(needed))))
     scores, offered = _score_columns(table, asked)
@@ -111,15 +117,18 @@ def choose(table: TableFile, asked: Columns) -> ColumnChoice:
     if prediction is None and asked.threshold is None:
         prediction = next((c for c in PREDICTIONS if c in table.column_names), None)
     if prediction is not None:
-        _find(table, prediction, (), "prediction", "--prediction")
+        _find(table, prediction, (), "prediction", Argument("prediction"))
     if prediction is None and not scores:
         raise InputError(
-            f"{table.name} has neither a prediction nor a score; name one with --prediction or "
-            f"--score (its columns: {', '.join(table.column_names)})"
+            f"{table.name} has neither a prediction nor a score; name one with ",
+            Argument("prediction"),
+            " or ",
+            Argument("score"),
+            f" (its columns: {', '.join(table.column_names)})",
         )
     for column, what in ((asked.weight, "weight"), (asked.time, "time")):
         if column is not None:
-            _find(table, column, (), what, f"--{what}")
+            _find(table, column, (), what, Argument(what))
     sliced, rules = _sliced(table, asked.slices)
     return ColumnChoice(
         label, prediction, scores, tuple(found), asked.weight, asked.time, sliced, rules,
@@ -133,7 +142,7 @@ def _sliced(table: TableFile, asked: Sequence[str]) -> tuple[tuple[str, ...], tu
     plain = [text for text in asked if text not in rules]
     needed = [*plain, *(column_of_rule(text) for text in rules)]
     for column in needed:
-        _find(table, column, (), "slice", "--slices")
+        _find(table, column, (), "slice", Argument("slices"))
     return tuple(dict.fromkeys(needed)), rules
 
 
@@ -142,15 +151,18 @@ def count_column(table: TableFile) -> str:
     return _find(table, None, COUNTS, "number of rows", "AS n in the query")
 
 
-def _find(table: TableFile, given: str | None, usual: Sequence[str], what: str, flag: str) -> str:
+def _find(
+    table: TableFile, given: str | None, usual: Sequence[str], what: str, named: object
+) -> str:
     known = table.column_names
     if given is None:
         for column in usual:
             if column in known:
                 return column
         raise InputError(
-            f"{table.name} has no column called {' or '.join(usual)}; name the {what} with {flag} "
-            f"(its columns: {', '.join(known)})"
+            f"{table.name} has no column called {' or '.join(usual)}; name the {what} with ",
+            named,
+            f" (its columns: {', '.join(known)})",
         )
     if given not in known:
         raise InputError(
@@ -167,7 +179,7 @@ def _score_columns(table: TableFile, asked: Columns) -> tuple[tuple[str, ...], b
     """
     if asked.scores:
         for column in asked.scores:
-            _find(table, column, (), "score", "--score")
+            _find(table, column, (), "score", Argument("score"))
         return asked.scores, False
     if "score" in table.column_names:
         return ("score",), False
@@ -175,7 +187,11 @@ def _score_columns(table: TableFile, asked: Columns) -> tuple[tuple[str, ...], b
     if "target_names" in table.metadata:  # a file of predictions that shasam wrote
         return ours, False
     if asked.threshold is not None and not ours:
-        raise InputError(f"--threshold needs a score; name its column in {table.name} with --score")
+        raise InputError(
+            Argument("threshold"),
+            f" needs a score; name its column in {table.name} with ",
+            Argument("score"),
+        )
     return ours, bool(ours)
 
 
@@ -213,7 +229,7 @@ def without_missing(
             lost |= absent
         else:
             first = f", the first is row {int(absent.argmax()) + 1:,}" if repeats is None else ""
-            raise InputError(advice(column, rows, total, where, first))
+            raise InputError(*advice(column, rows, total, where, first))
     if not lost.any():
         return table
     warnings.warn(
@@ -285,8 +301,9 @@ def checked_score(
             return x
         raise InputError(
             f"the score column {column!r} of {where} reaches from {x.min():.4g} to "
-            f"{x.max():.4g}, so it holds no probabilities. Say with --threshold from which score "
-            "on the prediction is positive, or give probabilities"
+            f"{x.max():.4g}, so it holds no probabilities. Say with ",
+            Argument("threshold"),
+            " from which score on the prediction is positive, or give probabilities",
         )
     return np.clip(x, 0.0, 1.0)
 
@@ -316,7 +333,9 @@ def _whole_numbers(values: pa.ChunkedArray, column: str, where: str) -> pa.Chunk
     if pc.any(pc.not_equal(values, pc.floor(values))).as_py():
         raise InputError(
             f"the column {column!r} of {where} holds fractions; it needs classes or groups "
-            "(a probability belongs in --score)"
+            "(a probability belongs in ",
+            Argument("score"),
+            ")",
         )
     return values.cast(pa.int64())
 

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from shasam.errors import DataError, InputError
+from shasam.errors import Argument, DataError, InputError
 from shasam.metrics import intersect
 from shasam.registry import did_you_mean
 from shasam.report.columns import (
@@ -61,8 +61,11 @@ def counted(
     if len(chosen.scores) > MOST_SCORES:
         raise InputError(
             f"{where} is read in batches, which takes up to {MOST_SCORES} score columns; "
-            f"it has {len(chosen.scores)}. Name a prediction with --prediction and no --score, or "
-            "audit a sample of its rows"
+            f"it has {len(chosen.scores)}. Name a prediction with ",
+            Argument("prediction"),
+            " and no ",
+            Argument("score"),
+            ", or audit a sample of its rows",
         )
     keys = [c for c in chosen.all if c not in chosen.scores]
     bins = [f"{_BIN}{i}" for i in range(len(chosen.scores))]
@@ -206,8 +209,8 @@ def read_predictions(
     if len(label_names) > MOST_CLASSES:
         raise InputError(
             f"the label column {chosen.label!r} of {where} has {len(label_names):,} distinct "
-            f"values; an audit takes up to {MOST_CLASSES:,} classes. Name another column with "
-            "--label"
+            f"values; an audit takes up to {MOST_CLASSES:,} classes. Name another column with ",
+            Argument("label"),
         )
     classes, t = _class_order(label_names, t, asked, where)
     positive = classes.index(asked.positive) if asked.positive else None
@@ -263,7 +266,10 @@ def _need_prediction(chosen: ColumnChoice, source: TableFile) -> None:
     if chosen.prediction is None:
         raise InputError(
             f"{source.name} has no prediction, and its columns that begin with score_ are not "
-            "named by the classes; name the prediction with --prediction or the scores with --score"
+            "named by the classes; name the prediction with ",
+            Argument("prediction"),
+            " or the scores with ",
+            Argument("score"),
         )
 
 
@@ -319,14 +325,16 @@ def _by_attribute(
         if len(names) > MOST_GROUPS:
             raise InputError(
                 f"the sensitive column {column!r} of {where} has {len(names)} distinct values; "
-                f"give groups by a rule, such as --sensitive '{column}<35' or "
-                f"'{column}:[0,20,40,60]'"
+                f"give groups by a rule, such as ",
+                Argument("sensitive", f"{column}<35"),
+                f" or '{column}:[0,20,40,60]'",
             )
         if len(names) < 2:
             raise InputError(
                 f"the sensitive column {column!r} of {where} holds one group only "
                 f"({names[0]!r}); a gap needs two: give rows of another group, or another "
-                "column with --sensitive"
+                "column with ",
+                Argument("sensitive"),
             )
         attribute = _attribute(metadata, column)
         found.append(replace(whole, sensitive=s, groups=names, attribute=attribute))
@@ -386,7 +394,9 @@ def _class_order(
     if len(classes) < 2:
         raise InputError(
             f"all labels of {where} are {found[0]!r}: an audit needs two classes. "
-            "Name all classes with --classes, or give rows of the others"
+            "Name all classes with ",
+            Argument("classes"),
+            ", or give rows of the others",
         )
     place = np.array([classes.index(name) for name in found], dtype=np.int64)
     return tuple(classes), place[t]
@@ -411,8 +421,9 @@ def _predicted(
         unknown = [names[i] for i in np.unique(p[out < 0])]
         raise InputError(
             f"{int((out < 0).sum())} predictions of {where} are {unknown[0]!r}, which is not a "
-            "label: use the same names in labels and predictions, or name all classes with "
-            f"--classes{did_you_mean(unknown[0], classes)}"
+            "label: use the same names in labels and predictions, or name all classes with ",
+            Argument("classes"),
+            did_you_mean(unknown[0], classes),
         )
     return out
 
@@ -462,5 +473,5 @@ def _decide(
             return np.where(scores_NC[:, positive] >= 0.5, positive, 1 - positive)
         return scores_NC.argmax(1)
     if len(classes) != 2 or positive is None:
-        raise InputError(f"--threshold is for two classes; there are {len(classes)}")
+        raise InputError(Argument("threshold"), f" is for two classes; there are {len(classes)}")
     return np.where(scores_NC[:, positive] >= threshold, positive, 1 - positive)

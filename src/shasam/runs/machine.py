@@ -19,7 +19,7 @@ from cyclopts import Parameter
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 import shasam
-from shasam.errors import SpecError
+from shasam.errors import Argument, SpecError
 from shasam.runs.directory import RunDirectory, stream_log
 
 # -------------------------------------------------------------------------------------------------
@@ -55,7 +55,12 @@ def is_reproducible(environment: Mapping[str, str] = os.environ) -> bool:
 def threads_of_runs(jobs: int, threads: int | None, reproducible: bool) -> int:
     """Threads of each of the runs that share this machine."""
     if reproducible and threads not in (None, 1):
-        raise SpecError("--reproducible computes with one thread; leave --threads out")
+        raise SpecError(
+            Argument("reproducible"),
+            " computes with one thread; leave ",
+            Argument("threads"),
+            " out",
+        )
     if reproducible:
         return 1
 
@@ -229,10 +234,15 @@ def free_cores() -> int:
 def threads_of(run: RunDirectory, asked: int | None, *, resume: bool) -> Threads:
     """Threads of a run: those asked for, those it was begun with, a variable's, or free cores."""
     if asked is not None and asked < 1:
-        raise SpecError(f"--threads must be at least 1; got {asked}")
+        raise SpecError(Argument("threads"), f" must be at least 1; got {asked}")
     if is_reproducible():
         if asked not in (None, 1):
-            raise SpecError("--reproducible computes with one thread; leave --threads out")
+            raise SpecError(
+                Argument("reproducible"),
+                " computes with one thread; leave ",
+                Argument("threads"),
+                " out",
+            )
         return Threads(1)
     begun = _begun_with(run.file("log.jsonl")) if resume and run.has_checkpoint else None
     if asked is not None:
@@ -324,7 +334,7 @@ class ExecutionOptions(BaseModel):
     @model_validator(mode="after")
     def _address_of_ray(self) -> ExecutionOptions:
         if self.address is not None and self.engine != "ray":
-            raise ValueError("--address belongs to --engine ray; leave it out, or add that")
+            raise ValueError("address belongs to the engine ray; leave it out, or choose that")
         return self
 
     @property

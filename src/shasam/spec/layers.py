@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from shasam.documents import parse_yaml
-from shasam.errors import SpecError
+from shasam.errors import Argument, SpecError
 from shasam.extras import has
 from shasam.registry import lookup, names
 from shasam.spec.fields import ModelSpec, StageSpec, with_source
@@ -25,7 +25,7 @@ def parse_set(pairs: Sequence[str]) -> dict[str, Any]:
     for pair in pairs:
         key, equals, text = pair.partition("=")
         if not equals or not key:
-            raise SpecError(f"--set {pair!r}: write it as dotted.key=value")
+            raise SpecError(Argument("set", pair), ": write it as dotted.key=value")
         value = parse_yaml(text, f"--set {pair!r:.80}")
         if isinstance(value, str):
             value = _number(value)

@@ -14,7 +14,7 @@ import torch
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from torch import Tensor
 
-from shasam.errors import SpecError, TrainingError
+from shasam.errors import Argument, SpecError, TrainingError
 from shasam.files import make_folder
 from shasam.keyed import keyed
 from shasam.methods.base import Method, Stage
@@ -212,7 +212,7 @@ def open_tensorboard(directory: Path) -> Any:
         return TensorBoardLogger(directory, name="", version="tensorboard")
     except ModuleNotFoundError as error:
         raise SpecError(
-            f"--tensorboard needs `pip install shasam[tensorboard]`: {error}"
+            Argument("tensorboard"), f" needs `pip install shasam[tensorboard]`: {error}"
         ) from error
 
 
@@ -268,7 +268,9 @@ class CollapseWatch:
             self.progress.say("COLLAPSE: " + advice, "bold red")
         self.state.collapsed = True
         if self.on_collapse == "stop":
-            raise TrainingError(advice + " (stopped by --on-collapse stop)")
+            raise TrainingError(
+                advice + " (stopped by ", Argument("train.on_collapse", "stop"), ")"
+            )
 
 
 # -------------------------------------------------------------------------------------------------
@@ -446,7 +448,11 @@ class PlateauWatch:
             self.log.write("plateau", stage=run.stage.name, step=state.step, message=advice)
             self.progress.say("PLATEAU: " + advice, "bold red")
         if self.on_plateau == "stop":
-            raise TrainingError((advice or "the run is on a plateau") + " (--on-plateau stop)")
+            raise TrainingError(
+                (advice or "the run is on a plateau") + " (",
+                Argument("train.on_plateau", "stop"),
+                ")",
+            )
         if lower:
             state.slowed += 1
             state.at_chance = 0
