@@ -268,9 +268,7 @@ class CollapseWatch:
             self.progress.say("COLLAPSE: " + advice, "bold red")
         self.state.collapsed = True
         if self.on_collapse == "stop":
-            raise TrainingError(
-                advice + " (stopped by ", Argument("train.on_collapse", "stop"), ")"
-            )
+            raise TrainingError(advice + " (stopped by ", Argument("on_collapse", "stop"), ")")
 
 
 # -------------------------------------------------------------------------------------------------
