@@ -40,7 +40,7 @@ def test_names_that_differ_by_case_or_spaces_and_words_for_no_value_are_pointed_
         data = open_data(own(tmp_path, ["f", "m", " M", "none"]))
     texts = " ".join(str(entry.message) for entry in said)
     assert "' M', 'm' as classes of their own" in texts and "spell them alike" in texts
-    assert "'none' as a class of its own" in texts and "--missing drop" in texts
+    assert "'none' as a class of its own" in texts and "missing=drop" in texts
     assert len(data.sensitive_names) == 4  # nothing is guessed
 
 

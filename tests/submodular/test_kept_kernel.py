@@ -16,7 +16,7 @@ from shasam.submodular import (
     FLQMI,
     FacilityLocation,
     KeptKernel,
-    coding,
+    kept_kernel,
     maximize,
 )
 
@@ -178,6 +178,6 @@ def test_what_cannot_be_kept_is_refused(monkeypatch: pytest.MonkeyPatch) -> None
     for make, message in wrong:
         with pytest.raises(InputError, match=message):
             make()
-    monkeypatch.setattr(coding, "available_memory", lambda: 2000)
+    monkeypatch.setattr(kept_kernel, "available_memory", lambda: 2000)
     with pytest.raises(MemoryLimitError, match="rows fit"):
         KeptKernel(z)
