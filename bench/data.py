@@ -25,7 +25,7 @@ from rich.table import Table
 
 from shasam.data import DataSpec, Store, make_source
 from shasam.data.augment import augmented_views
-from shasam.data.packing import pack
+from shasam.data.dataset import pack
 from shasam.data.sources.faces import ATTRIBUTES, render
 from shasam.data.store import Shard, finish, shard_rows, write_shard
 from shasam.keyed import keys

@@ -20,7 +20,7 @@ from shasam.errors import DataError, ShasamError
 from shasam.output import Screen
 from shasam.report.answer import plain_command
 from shasam.runs.directory import RunDirectory
-from shasam.spec.own_images import starting_point
+from shasam.spec.layers import starting_point
 from shasam.training.monitor import TrainingProgress
 
 
@@ -98,7 +98,7 @@ def test_a_column_called_file_is_taken_for_the_paths_and_said(desk: Desk) -> Non
 def test_two_columns_that_could_be_the_path_are_an_error_that_names_the_flag(desk: Desk, photos):
     rows = [{**row, "image": row["file"]} for row in photos[1]]
     desk.table("people.csv", rows)
-    with pytest.raises(DataError, match=r"no column 'path'.*--path-column.*file.*image"):
+    with pytest.raises(DataError, match=r"no column 'path'.*data\.path_column.*file.*image"):
         desk.types(f"shasam data describe {OWN}")
     shown = desk.types(f"shasam data describe {OWN} --path-column image")
     assert "Cramér" in shown
@@ -187,7 +187,7 @@ def test_keep_names_columns_or_none(desk: Desk, trained) -> None:
 
 def test_a_table_without_paths_is_answered_with_the_flag(desk: Desk, trained) -> None:
     desk.table("new.csv", [{"where": row["file"]} for row in desk.read("people.csv")])
-    with pytest.raises(DataError, match=r"no column 'path'.*--path-column. There are: where"):
+    with pytest.raises(DataError, match=r"no column 'path'.*data\.path_column. There are: where"):
         desk.types(f"shasam predict {trained} new.csv --root photos")
 
 
@@ -227,7 +227,7 @@ def test_frozen_blocks_are_kept_only_where_that_saves_time(tmp_path) -> None:
 
 
 def test_without_the_extra_train_says_what_it_would_be_worth(desk: Desk, monkeypatch) -> None:
-    monkeypatch.setattr("shasam.spec.own_images.has", lambda extra: False)
+    monkeypatch.setattr("shasam.spec.layers.has", lambda extra: False)
     asked = {"data": {"csv": "people.csv"}}
     found = starting_point(asked, "ce", "cpu")
     assert not found.layer and "7.6 points" in found.line

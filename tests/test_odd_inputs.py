@@ -16,7 +16,8 @@ from shasam.data.vector_files import open_features
 from shasam.errors import DataError, InputError, ShasamError
 from shasam.metrics import evaluate
 from shasam.metrics.intervals import MOST_BYTES, draws_of_runs, evaluation_bytes
-from shasam.report.predictions import Columns, given_counts, read_predictions
+from shasam.report.columns import Columns
+from shasam.report.predictions import given_counts, read_predictions
 from shasam.report.subject import AuditOptions
 from shasam.tables import open_table
 

@@ -15,7 +15,7 @@ from typing import Any
 from experiments.learnt import judged
 from shasam.pipeline.sweeps import GridRun, expand_labelled, says, sweep
 from shasam.registry import lookup, names
-from shasam.runs.execution import ExecutionOptions
+from shasam.runs.machine import ExecutionOptions
 from shasam.runs.records import holds_records, keep, read_records
 
 HERE = Path(__file__).parent

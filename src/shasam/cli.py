@@ -26,12 +26,11 @@ from shasam.commands.doctor import doctor
 from shasam.commands.embed import embed
 from shasam.commands.evaluate import evaluate
 from shasam.commands.export import export
-from shasam.commands.flags import HELP_ALL, BriefHelp, show_all
+from shasam.commands.flags import HELP_ALL, BriefHelp, flag, show_all
 from shasam.commands.methods import methods
 from shasam.commands.mine import mine
 from shasam.commands.predict import predict
 from shasam.commands.records import app as records
-from shasam.commands.replay import replay
 from shasam.commands.report import report
 from shasam.commands.reproduce import reproduce
 from shasam.commands.select import select
@@ -50,7 +49,7 @@ COMMANDS: dict[str, tuple[Any, ...]] = {
     "Prepare data": (data, embed),
     "Train and use a model": (methods, train, evaluate, predict, export),
     "Audit and report": (audit, report),
-    "Run experiments": (compare, sweep, records, replay, reproduce),
+    "Run experiments": (compare, sweep, records, reproduce),
     "Select and mine": (select, mine),
     "Check the installation": (doctor,),
 }
@@ -124,7 +123,7 @@ def main(words: Sequence[str] | None = None) -> None:
             _complain(line)
         sys.exit(2)
     except ShasamError as error:
-        _complain(str(error))
+        _complain(error.message(flag))
         sys.exit(2)
     except KeyboardInterrupt as error:
         _complain("stopped")

@@ -2,9 +2,46 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Argument:
+    """Name an argument in a message, so that each entrance can call it by its own name.
+
+    A name with dots is a key of a specification. Python says ``score=`` and ``data.split``; the
+    command line says ``--score`` and ``--split`` (``shasam.commands.flags.flag``).
+    """
+
+    name: str
+    value: object = None
+
+    def __str__(self) -> str:
+        if self.value is None:
+            return self.name if "." in self.name else f"{self.name}="
+        shown = str(self.value) if "." in self.name else repr(self.value)
+        return f"{self.name}={shown}"
+
 
 class ShasamError(Exception):
-    """Anything that a user can put right; the command line prints it without a traceback."""
+    """Anything that a user can put right; the command line prints it without a traceback.
+
+    The message is given in parts, which are text, an ``Argument``, or an error that is quoted.
+    """
+
+    def __init__(self, *parts: object) -> None:
+        flat: list[object] = []
+        for part in parts:
+            flat += part.args if isinstance(part, ShasamError) else [part]
+        super().__init__(*flat)
+
+    def __str__(self) -> str:
+        return self.message(str)
+
+    def message(self, call: Callable[[Argument], str]) -> str:
+        """Return the whole message; ``call`` says what an argument is called."""
+        return "".join(call(p) if isinstance(p, Argument) else str(p) for p in self.args)
 
 
 class ShasamWarning(UserWarning):
@@ -17,6 +54,10 @@ class InputError(ShasamError, ValueError):
 
 class MissingExtraError(ShasamError, ModuleNotFoundError):
     """A package that an optional extra brings is not installed."""
+
+    def __init__(self, *parts: object, name: str | None = None) -> None:
+        super().__init__(*parts)
+        self.name = name
 
 
 class MemoryLimitError(ShasamError, MemoryError):
@@ -38,9 +79,9 @@ class DataError(ShasamError):
 class FileError(ShasamError):
     """A file that cannot be read or written; ``reason`` is the message without the path."""
 
-    def __init__(self, path: object, reason: str) -> None:
-        super().__init__(f"{path}: {reason}")
-        self.reason = reason
+    def __init__(self, path: object, *reason: object) -> None:
+        super().__init__(f"{path}: ", *reason)
+        self.reason = "".join(map(str, reason))
 
 
 class CheckpointError(ShasamError):

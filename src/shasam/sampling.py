@@ -19,15 +19,14 @@ import torch
 from torch import Tensor
 from torch.utils.data import Sampler
 
-from shasam.errors import DataError, InputError
+from shasam.errors import Argument, DataError, InputError
 from shasam.keyed import keyed, keyed_torch
-from shasam.mining import miners
-from shasam.mining.miners import (
+from shasam.mining.pools import (
+    LARGEST_KEPT,
     Embed,
     EmbeddingBank,
     Ground,
     MinedSets,
-    MiningConfig,
     Pools,
     RandomMiner,
     cells_of,
@@ -36,6 +35,7 @@ from shasam.mining.miners import (
     pools_of,
     repeated,
 )
+from shasam.mining.shasam_miner import MiningConfig
 from shasam.types import Triplet
 
 # -------------------------------------------------------------------------------------------------
@@ -59,10 +59,10 @@ class TrainingRows:
     views: int = 1  # of each image
     batch_key: str = "train.learn.batch_views"  # the key that decides the size of a batch
 
-    def larger_batch(self, images: int) -> str:
-        """What to do where a batch has to hold at least so many images."""
+    def larger_batch(self, images: int) -> list[object]:
+        """The parts of what to do where a batch has to hold at least so many images."""
         needed = images * self.views
-        return f"raise {self.batch_key} to {needed} (--set {self.batch_key}={needed})"
+        return ["raise the size of a batch: ", Argument(self.batch_key, needed)]
 
     @property
     def steps_per_epoch(self) -> int:
@@ -163,8 +163,8 @@ class BalancedPlan(BatchPlan):
         if data.batch_size < len(self.cells):
             raise DataError(
                 f"a balanced batch needs at least one image of each of the {len(self.cells)} "
-                f"(target, group) cells, but holds {data.batch_size}; "
-                f"{data.larger_batch(len(self.cells))}"
+                f"(target, group) cells, but holds {data.batch_size}; ",
+                *data.larger_batch(len(self.cells)),
             )
         self.batch_size, self.seed = data.batch_size, data.seed
         self.steps_per_epoch = data.steps_per_epoch
@@ -304,7 +304,8 @@ class MinedPlan(BatchPlan):
         if self.k < 1:
             raise DataError(
                 f"a batch of {batch_size} images cannot hold anchors, positives and negatives of "
-                f"{served} pairs of class and group; {data.larger_batch(sharing)}"
+                f"{served} pairs of class and group; ",
+                *data.larger_batch(sharing),
             )
         self.size = max(batch_size, int(config.ground * len(self.rows)))
         self.counted = batch_size * (data.views if config.epoch == "views" else 1)  # b of |V|/b
@@ -444,7 +445,7 @@ class MinedPlan(BatchPlan):
         else, so the picks are those of the run that was not cut.
         """
         ground = self._embedded(self.ground, embed, shared)
-        if self.config.keeps_kernel and len(self.ground) <= miners.LARGEST_KEPT:
+        if self.config.keeps_kernel and len(self.ground) <= LARGEST_KEPT:
             ground = self._held = ground.keeping(self._held)
         return ground
 

@@ -348,17 +348,7 @@ class FairClassifier(ClassifierMixin, BaseEstimator):
         spec = self.spec_
         fabric = one_process(spec.train, self.device)
         method, _ = build_method(spec, data.classes, data.groups)
-        trainer = Trainer(
-            method,
-            data,
-            spec.train,
-            seed=spec.seed,
-            image_size=spec.data.size,
-            views=spec.data.views,
-            fabric=fabric,
-            runtime=Runtime(quiet=True),
-        )
-        trainer.fit()
+        Trainer.of_run(spec, method, data, fabric=fabric, runtime=Runtime(quiet=True)).fit()
         held = torch.as_tensor(data.rows("val"))
         if len(held):
             method.after_training(next(iter(read_rows(method, data, held, fabric)[1].values())))

@@ -24,7 +24,14 @@ import pyarrow.csv as pacsv
 import pyarrow.ipc
 import pyarrow.parquet as pq
 
-from shasam.errors import DataError, FileError, InputError, MemoryLimitError, ShasamWarning
+from shasam.errors import (
+    Argument,
+    DataError,
+    FileError,
+    InputError,
+    MemoryLimitError,
+    ShasamWarning,
+)
 from shasam.files import open_regular
 from shasam.memory import available_memory, readable
 from shasam.registry import did_you_mean
@@ -551,13 +558,15 @@ MISSING_WORDS = frozenset(
 )
 
 
-def advice(column: str, rows: int, total: int, where: str, first: str = "") -> str:
-    """The sentence about missing values, and the three ways out."""
-    return (
+def advice(column: str, rows: int, total: int, where: str, first: str = "") -> list[object]:
+    """The parts of the sentence about missing values, and the three ways out."""
+    return [
         f"{rows:,} of {total:,} rows of {where} have no value in the column {column!r}{first}. "
-        "Fill them in, leave them out with --missing drop, or, for a sensitive attribute, make "
-        "them a group with --missing group"
-    )
+        "Fill them in, leave them out with ",
+        Argument("missing", "drop"),
+        ", or, for a sensitive attribute, make them a group with ",
+        Argument("missing", "group"),
+    ]
 
 
 # -------------------------------------------------------------------------------------------------

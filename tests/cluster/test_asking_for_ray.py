@@ -12,7 +12,7 @@ import yaml
 from shasam import extras
 from shasam.cli import main
 from shasam.errors import InputError, MissingExtraError
-from shasam.runs.execution import ExecutionOptions
+from shasam.runs.machine import ExecutionOptions
 from shasam.submodular import FacilityLocation, maximize
 
 Z = np.random.default_rng(0).standard_normal((40, 4))
@@ -56,7 +56,7 @@ def test_without_ray_a_command_names_the_install_line(command, files, without_ra
 @pytest.mark.parametrize("command", COMMANDS)
 def test_an_address_without_the_engine_is_refused(command, files, capsys):
     words = said([*COMMANDS[command], "--address", "auto"], capsys)
-    assert "--address belongs to --engine ray" in words
+    assert "belongs to" in words and "engine ray" in words
 
 
 WRONG = {

@@ -20,7 +20,7 @@ from shasam.errors import ClusterError
 from shasam.pipeline.ray_engine import RayEngine, carry_out
 from shasam.pipeline.sweeps import Outcome, says, sweep
 from shasam.runs.directory import RunDirectory
-from shasam.runs.execution import ExecutionOptions
+from shasam.runs.machine import ExecutionOptions
 from shasam.spec import resolve
 
 pytestmark = pytest.mark.slow  # a Ray takes seconds to start

@@ -138,7 +138,7 @@ def npy(x: np.ndarray) -> bytes:
 BAD = {
     "too few rows": ("x.npy", npy(X[:-1]), "has 240 rows and x.npy has 239 vectors"),
     "one dimension too many": ("x.npy", npy(X[:, :, None]), r"\(240, 6, 1\)"),
-    "images": ("x.npy", npy(np.zeros((240, 3, 4, 4), np.uint8)), "--csv and --root"),
+    "images": ("x.npy", npy(np.zeros((240, 3, 4, 4), np.uint8)), r"data\.csv and data\.root"),
     "one dimension too few": ("x.npy", npy(X[:, 0]), "reshape or pool"),
     "pickled objects": ("x.npy", npy(np.array([{}] * 3, object)), "could run code"),
     "complex numbers": ("x.npy", npy(X.astype(complex)), "must hold real numbers"),
@@ -216,7 +216,7 @@ def test_what_is_not_there_is_named(folder: Path, changes: dict, said: str) -> N
         ({"method": "tadet"}, "tied to an image network"),
         ({"model": {"encoder": "resnet18"}}, "resnet18 reads images .* choose one of .*mlp"),
         ({"data": {"name": "faces"}, "model": {"encoder": "mlp"}}, "mlp reads vectors"),
-        ({"data": {"name": "faces", "features": "x.npy"}}, "leave out --data faces"),
+        ({"data": {"name": "faces", "features": "x.npy"}}, "leave out the source faces"),
     ],
 )
 def test_images_and_vectors_do_not_mix(folder: Path, body: dict, said: str) -> None:

@@ -23,7 +23,7 @@ def own(folder: Path, sexes: list[str], **changes: object) -> DataSpec:
 
 def test_rows_without_a_label_are_refused_left_out_or_a_group_of_their_own(tmp_path: Path) -> None:
     sexes = ["f", "m", "f", "m", ""]
-    with pytest.raises(DataError, match=r"12 of 60 rows of people.csv .* 'sex'.*--missing drop"):
+    with pytest.raises(DataError, match=r"12 of 60 rows of people.csv .* 'sex'.*missing='drop'"):
         open_data(own(tmp_path, sexes))
     assert not (tmp_path / "store").exists()
     assert len(open_data(own(tmp_path, sexes, missing="drop"))) == 48
@@ -40,7 +40,7 @@ def test_names_that_differ_by_case_or_spaces_and_words_for_no_value_are_pointed_
         data = open_data(own(tmp_path, ["f", "m", " M", "none"]))
     texts = " ".join(str(entry.message) for entry in said)
     assert "' M', 'm' as classes of their own" in texts and "spell them alike" in texts
-    assert "'none' as a class of its own" in texts and "--missing drop" in texts
+    assert "'none' as a class of its own" in texts and "missing=drop" in texts
     assert len(data.sensitive_names) == 4  # nothing is guessed
 
 

@@ -10,8 +10,8 @@ import pytest
 from tests.real_data import celeba_root, utkface_root
 
 from shasam.data import DataSpec, make_source, open_data
+from shasam.data.dataset import open_store
 from shasam.data.inspect import copies
-from shasam.data.packing import open_store
 from shasam.errors import DataError
 from shasam.testing import check_source
 

@@ -12,7 +12,7 @@ from PIL import Image
 from tests.data.folders import make_folder
 
 from shasam.data import DataSpec, Listing, Reading, Source, make_protocol, make_source, open_data
-from shasam.data.sources.celeba import CelebA
+from shasam.data.sources.public_faces import CelebA
 from shasam.errors import ContractError, DataError, SpecError
 from shasam.registry import names, register
 from shasam.spec import resolve
@@ -187,7 +187,7 @@ def test_an_unknown_setting_and_a_bias_on_an_official_split_are_refused(tmp_path
     root = celeba(tmp_path / "c")
     with pytest.raises(SpecError, match="did you mean 'a/m'"):
         make_protocol(make_source(DataSpec(name="celeba", root=root, setting="a/mm")))
-    with pytest.raises(SpecError, match="--split balanced"):
+    with pytest.raises(SpecError, match=r"data\.split=balanced"):
         make_protocol(make_source(DataSpec(name="celeba", root=root, alpha=3)))
 
 

@@ -18,7 +18,7 @@ from tests.data.folders import make_folder
 
 import shasam.data.store as store_module
 from shasam.data import DataSpec, Store, make_source
-from shasam.data.packing import open_store, pack, store_directory
+from shasam.data.dataset import open_store, pack, store_directory
 from shasam.errors import DataError
 
 
@@ -199,11 +199,11 @@ import numpy as np
 import shasam.data.store as store_module
 rows = int(sys.argv[4])
 store_module.shard_rows = lambda size: rows
-import shasam.data.packing as packing_module
+import shasam.data.dataset as packing_module
 packing_module.shard_rows = store_module.shard_rows
 from pathlib import Path
 from shasam.data import DataSpec, make_source
-from shasam.data.packing import open_store
+from shasam.data.dataset import open_store
 spec = DataSpec(name="clusters", size=8, store=Path(sys.argv[1]))
 open_store(make_source(spec), 8)
 resource.setrlimit(resource.RLIMIT_NOFILE, (int(sys.argv[2]), int(sys.argv[2])))
@@ -258,7 +258,7 @@ import shasam.data.store as store_module
 store_module._SHARD_BYTES = 16 * 16 * 3 * 16
 from pathlib import Path
 from shasam.data import make_source
-from shasam.data.packing import pack
+from shasam.data.dataset import pack
 from tests.data.test_store import spec
 pack(make_source(spec(Path(sys.argv[1]), sys.argv[2])), 16, workers=1,
      progress=lambda done, total: print(done, flush=True))

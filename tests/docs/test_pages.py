@@ -31,7 +31,7 @@ NODES = "needs two machines; tests/reliability/test_nodes.py has two agents on o
 HUB = "needs a model of the hub"
 RAY = "needs Ray; make test-ray runs such commands"
 # command lines that are only parsed, and why
-FILE = "a network of the reader's; tests/models/test_onnx_encoder.py has its own"
+FILE = "a network of the reader's; tests/models/test_onnx_model.py has its own"
 ONLY_PARSED = {
     "shasam reproduce utkface --utkface DIR --seeds 5 --jobs 2": REPRODUCED,
     "shasam reproduce table2 --celeba DIR --settings a/m,a/y --rows resnet --seeds 3": REPRODUCED,

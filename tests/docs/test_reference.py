@@ -121,7 +121,7 @@ def test_a_link_of_the_repository_leads_to_the_same_text_on_the_site() -> None:
     text = docs_site.with_links_of_the_site("[x](../experiments/mining/README.md)", "docs/paper.md")
     assert text == "[x](experiments/mining/README.md)"
     assert docs_site.with_links_of_the_site("[x](no.md)", "README.md") == "[x](no.md)"  # fails
-    assert "| `miner` |" in docs_site.table_of_fields("shasam.mining.miners.MiningConfig")
+    assert "| `miner` |" in docs_site.table_of_fields("shasam.mining.shasam_miner.MiningConfig")
     assert "# Command line" in docs_site.command_page()
 
 

@@ -60,7 +60,6 @@ READS: dict[str, list[tuple[str, list[str]]]] = {
                      ("experiment", ["records", "keep", "runs", "experiment"])],
     "records list": [("experiment", ["records", "list", "experiment"])],
     "records unpack": [("experiment", ["records", "unpack", "experiment", "out/unpacked"])],
-    "replay": [("runs", ["replay", "RUN", *CPU, "--quiet"])],
     "report": [("runs", ["report", "RUN"]), ("runs", ["report", "runs", "--format", "csv"])],
     "reproduce": [("experiment", ["reproduce", "table2", "--from-records", "experiment",
                                   "--to", "out"])],

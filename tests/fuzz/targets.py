@@ -23,7 +23,8 @@ from shasam.pipeline.load import load
 from shasam.pipeline.sweeps import expand
 from shasam.report import write_report
 from shasam.report.audits import subjects_of
-from shasam.report.predictions import Columns, read_predictions
+from shasam.report.columns import Columns
+from shasam.report.predictions import read_predictions
 from shasam.report.runs import predictions_of
 from shasam.report.subject import AuditOptions
 from shasam.runs.directory import RunDirectory, read_log

@@ -15,7 +15,7 @@ from torch import Tensor
 from shasam.errors import ContractError
 from shasam.methods.base import Method
 from shasam.testing import Expected
-from shasam.testing.methods import Lab
+from shasam.testing.bench import Lab
 from shasam.types import Batch
 
 

@@ -18,10 +18,10 @@ from shasam.methods.fdvae import FDVAE
 from shasam.methods.mfd import MFD
 from shasam.methods.shasam import Shasam
 from shasam.models import ResNet18, ViT
-from shasam.models.vit import drop_path
+from shasam.models.networks import drop_path
 from shasam.sampling import TrainingRows
 from shasam.spec import StageSpec
-from shasam.testing.methods import Lab, optimizers, take_steps
+from shasam.testing.bench import Lab, optimizers, take_steps
 from shasam.training.stage import learning_rate
 from shasam.types import Batch, Triplet
 

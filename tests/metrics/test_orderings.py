@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from shasam.metrics import Counts, adjusted, evaluate, evaluate_counts
-from shasam.metrics.orderings import RATES, average_orderings, gap_orderings
+from shasam.metrics.intervals import RATES, average_orderings, gap_orderings
 
 RACES = ("African-American", "Asian", "Caucasian", "Hispanic", "Native American", "Other")
 # ProPublica's two-year table by race, high risk from decile 5 on: (class, prediction, group).

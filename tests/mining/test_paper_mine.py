@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 
 from shasam.mining import Ground, MiningConfig, ShasamMiner, pools_of
-from shasam.mining.herding import herd
+from shasam.mining.shasam_miner import herd
 from shasam.sampling import MinedPlan, TrainingRows
 
 

@@ -177,7 +177,7 @@ def test_a_pool_smaller_than_k_is_counted_and_follows_its_policy():
 
 
 def test_a_batch_too_small_for_all_pairs_says_what_fits():
-    with pytest.raises(DataError, match=r"raise train.learn.batch_views to 12 "):
+    with pytest.raises(DataError, match=r"raise the size of a batch: train\.learn\.batch_views=12"):
         make(batch=9)
 
 

@@ -19,7 +19,8 @@ from tests.reliability.measured import measured
 from shasam.data.decode import decode
 from shasam.documents import read_yaml
 from shasam.mining.offline import read_embeddings
-from shasam.report.predictions import Columns, read_predictions
+from shasam.report.columns import Columns
+from shasam.report.predictions import read_predictions
 
 pytestmark = pytest.mark.slow
 

@@ -16,7 +16,7 @@ from tests.data.test_decode import animated, bomb_png, fuzzed, picture, saved
 from tests.reliability.measured import measured
 
 from shasam.data import DataSpec, make_source
-from shasam.data.packing import open_store
+from shasam.data.dataset import open_store
 from shasam.errors import DataError
 
 pytestmark = pytest.mark.slow
@@ -101,5 +101,5 @@ def test_a_thousand_bad_files_are_packed_with_a_reason_each(
           f"{time.process_time() - began:.0f} s")  # fmt: skip
     from shasam.data import open_data
 
-    with pytest.raises(DataError, match=r"cannot be read .*--allow-bad"):
+    with pytest.raises(DataError, match=r"cannot be read .*data\.allow_bad"):
         open_data(spec)

@@ -45,7 +45,7 @@ def test_the_processes_of_torchrun_are_laid_out_on_its_machines(monkeypatch):
 
 @pytest.mark.parametrize(
     ("world", "here", "devices", "said"),
-    [(2, 1, 1, "write --devices 2"), (3, 2, 3, "equally many on every machine")],
+    [(2, 1, 1, r"write train\.devices=2"), (3, 2, 3, "equally many on every machine")],
 )
 def test_processes_that_do_not_fit_the_specification_are_an_error(
     monkeypatch, world, here, devices, said

@@ -11,7 +11,7 @@ from tests.data.test_store import damage, few_files, spec
 
 import shasam.data.store as store_module
 from shasam.data import Store, make_source
-from shasam.data.packing import pack
+from shasam.data.dataset import pack
 from shasam.errors import DataError
 
 pytestmark = pytest.mark.slow

@@ -147,8 +147,8 @@ def test_an_undefined_metric_cannot_pass_a_limit(tmp_path: Path) -> None:
     [
         ({}, {"label": "yy"}, "no column 'yy' for the label; did you mean 'y'"),
         ({}, {"sensitive": ["sexx"]}, "did you mean 'sex'"),
-        ({}, {"label": None}, "name the label with --label"),
-        ({}, {"prediction": None}, "name one with --prediction or --score"),
+        ({}, {"label": None}, "name the label with label="),
+        ({}, {"prediction": None}, "name one with prediction= or score="),
         ({"guess": np.array(["Yes", "no"] * 300)}, {}, "did you mean 'yes'"),
         ({"sex": np.array(["f"] * 600)}, {}, "one group only"),
         ({"y": np.array(["no"] * 600)}, {}, "all labels of p.csv are 'no'"),
@@ -276,7 +276,7 @@ def test_a_threshold_beside_a_prediction_is_refused(
     rows: dict[str, np.ndarray], tmp_path: Path
 ) -> None:
     path = save(rows, tmp_path / "p.csv")
-    with pytest.raises(InputError, match=r"--threshold 0\.7 makes predictions from the score"):
+    with pytest.raises(InputError, match=r"threshold=0\.7 makes predictions from the score"):
         audit([path], label="y", prediction="guess", sensitive=["sex"], threshold=0.7)
 
 

@@ -97,7 +97,7 @@ def test_a_notebook_shows_the_page_in_a_frame_of_its_own(people: dict[str, np.nd
     ("data", "asked", "says"),
     [
         ({"y": [0, 1]}, {}, "name the label with label="),
-        ({"label": [0, 1], "prediction": [0, 1], "group": ["a", None]}, {}, 'missing="drop"'),
+        ({"label": [0, 1], "prediction": [0, 1], "group": ["a", None]}, {}, "missing='drop'"),
         ({"label": [0, 1], "prediction": [0, 1, 1], "group": ["a", "b"]}, {}, "not of one length"),
         ("predictions.csv", {}, "shasam audit FILE"),
     ],

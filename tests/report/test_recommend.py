@@ -80,7 +80,7 @@ def test_a_method_that_is_shown_to_be_fairer_is_taken_with_its_price(tmp_path: P
     assert "ce: 80.0 % accuracy, gap (EO) 20.0 points, the mean of 3 seeds." in said
     assert "No other gap is shown to differ from that of ce (noisy)" in said
     assert "allow for 2 methods" in said
-    with pytest.raises(SpecError, match="--baseline fiar"):
+    with pytest.raises(SpecError, match="baseline='fiar'"):
         advice(paths, "fiar")
     assert advice(paths, "fair@mlp").startswith("No method is shown to be fairer than fair")
 

@@ -25,8 +25,9 @@ from shasam.reproduce.artefact import (
     identity,
     place_of,
 )
-from shasam.reproduce.filling import RecordedRequest, made_with
-from shasam.reproduce.official import (
+from shasam.reproduce.filling import (
+    RecordedRequest,
+    made_with,
     majority_share,
     official_accuracy,
     official_counts,
@@ -181,7 +182,7 @@ def test_where_the_data_lies_does_not_make_another_run():
 
 
 def test_without_a_folder_it_says_what_to_download_and_under_which_licence():
-    with pytest.raises(DataError, match=r"--celeba DIR.*non-commercial research.*--data faces"):
+    with pytest.raises(DataError, match=r"celeba=.*non-commercial research.*data\.name=faces"):
         place_of(artefact("table2"))
 
 

@@ -26,7 +26,7 @@ from shasam.pipeline import engines
 from shasam.pipeline.load import load
 from shasam.pipeline.sweeps import sweep
 from shasam.runs.directory import RunDirectory
-from shasam.runs.execution import ExecutionOptions
+from shasam.runs.machine import ExecutionOptions
 
 TINY = ["data.n=80", "data.holdout_per_cell=10", "data.size=32", "train.steps=4"]
 

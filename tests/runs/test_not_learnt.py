@@ -101,7 +101,7 @@ def test_the_page_and_the_card_begin_with_it(broken, good, tmp_path) -> None:
 
 
 def test_export_refuses_unless_it_is_told_to(broken, good, tmp_path) -> None:
-    with pytest.raises(InputError, match=r"has not learnt.*--allow-chance"):
+    with pytest.raises(InputError, match=r"has not learnt.*allow_chance="):
         export(broken.path, "safetensors", tmp_path / "m.safetensors")
     assert not (tmp_path / "m.safetensors").exists()
     export(broken.path, "safetensors", tmp_path / "m.safetensors", allow_chance=True)

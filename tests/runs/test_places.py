@@ -31,7 +31,7 @@ def test_a_place_that_cannot_be_written_is_an_error_before_the_work(
             app(words, result_action="return_value")
         assert not (tmp_path / "store").exists()
     assert "EO" not in capsys.readouterr().out
-    with pytest.raises(ShasamError, match=r"cannot be kept here .* --store"):
+    with pytest.raises(ShasamError, match=r"cannot be kept here .* data\.store"):
         app(["data", "prepare", "--n", "40", "--store", str(nowhere)], result_action="return_value")
 
 

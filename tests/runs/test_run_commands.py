@@ -17,7 +17,7 @@ from shasam.commands.predict import predict
 from shasam.commands.sweep import sweep
 from shasam.commands.train import train
 from shasam.errors import InputError, SpecError
-from shasam.runs.execution import ExecutionOptions
+from shasam.runs.machine import ExecutionOptions
 
 TINY = ["data.n=80", "data.holdout_per_cell=10", "data.size=32", "train.steps=4"]
 

@@ -17,7 +17,7 @@ from shasam.cli import app, main
 from shasam.errors import Stopped
 from shasam.pipeline import engines, sweeps
 from shasam.runs.directory import RunDirectory
-from shasam.runs.execution import ExecutionOptions
+from shasam.runs.machine import ExecutionOptions
 from shasam.spec import resolve
 from shasam.training.checkpoint import load_checkpoint
 

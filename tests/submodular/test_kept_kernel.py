@@ -17,7 +17,7 @@ from shasam.submodular import (
     FacilityLocation,
     KeptKernel,
     SetFunction,
-    coding,
+    kept_kernel,
     maximize,
 )
 from shasam.submodular.set_function import Among
@@ -220,6 +220,6 @@ def test_what_cannot_be_kept_is_refused(monkeypatch: pytest.MonkeyPatch) -> None
     for make, message in wrong:
         with pytest.raises(InputError, match=message):
             make()
-    monkeypatch.setattr(coding, "available_memory", lambda: 2000)
+    monkeypatch.setattr(kept_kernel, "available_memory", lambda: 2000)
     with pytest.raises(MemoryLimitError, match="rows fit"):
         KeptKernel(z)

@@ -269,7 +269,7 @@ def test_ce_and_balanced_are_registered():
 def test_a_batch_that_a_later_stage_cannot_draw_is_an_error_before_the_first_step():
     spec = SHORT.model_copy(update={"classify": StageSpec(epochs=2, batch_views=3)})
     t = trainer(make(PullApart, stage2_sampling="balanced"), spec)
-    with pytest.raises(DataError, match=r"--set train\.classify\.batch_views=4"):
+    with pytest.raises(DataError, match=r"train\.classify\.batch_views=4"):
         t.fit()
     assert t.state.step == 0 and t.state.stage == 0
 

@@ -19,7 +19,7 @@ from shasam.commands.flags import (
     TrainFlags,
     layer,
 )
-from shasam.runs.execution import LOCALLY
+from shasam.runs.machine import LOCALLY
 
 if TYPE_CHECKING:
     from shasam.output import Screen
@@ -136,8 +136,7 @@ def _grid(
 
 def _with_starting_points(grid: dict[str, Any], base: dict[str, Any]) -> list[str]:
     """Lay the network for own images below each run that can take it; returns what to say."""
-    from shasam.spec.layers import full_keys, lay
-    from shasam.spec.own_images import starting_point
+    from shasam.spec.layers import full_keys, lay, starting_point
 
     said, without, runs = [], [], []
     count = len(grid["runs"]) * len(grid["grid"]["seed"])

@@ -174,7 +174,7 @@ def _opened(data: DataSpec, console: Screen) -> Dataset:
 
 
 def _packed(source, size: int, console: Screen):
-    from shasam.data.packing import open_store
+    from shasam.data.dataset import open_store
 
     with _progress(console) as report:
         return open_store(source, size, progress=report)

@@ -11,7 +11,7 @@ from cyclopts import Parameter
 def export(
     run: str,
     *,
-    format: Literal["onnx", "torchscript", "safetensors", "hub"] = "onnx",
+    format: Literal["onnx", "safetensors", "hub"] = "onnx",
     out: Path | None = None,
     allow_chance: Annotated[bool, Parameter(negative=())] = False,
     images: Annotated[bool, Parameter(negative=())] = False,
@@ -19,16 +19,16 @@ def export(
 ) -> None:
     """Write a trained model for another program.
 
-    Pre-processing of pixels, probabilities and the decision are inside an ONNX or TorchScript
-    file; its metadata names inputs, classes and groups. Each file is checked against the model.
+    Pre-processing of pixels, probabilities and the decision are inside an ONNX file; its
+    metadata names inputs, classes and groups. The file is checked against the model.
 
     Parameters
     ----------
     run
         The run directory of a trained model, or anything else that predict takes.
     format
-        onnx (runs without torch), torchscript (needs torch alone), safetensors (for shasam.load),
-        or hub: a folder with weights, config.json and a model card, to be pushed to a model hub.
+        onnx (runs without torch), safetensors (for shasam.load), or hub: a folder with weights,
+        config.json and a model card, to be pushed to a model hub.
     out
         The file to write, or the folder for hub; else model with the ending of the format.
     allow_chance
@@ -42,7 +42,7 @@ def export(
     from shasam.export import export as write
     from shasam.output import say
 
-    endings = {"onnx": ".onnx", "torchscript": ".pt", "safetensors": ".safetensors", "hub": ""}
+    endings = {"onnx": ".onnx", "safetensors": ".safetensors", "hub": ""}
     file = out or Path(f"model{endings[format]}")
     made = write(run, format, file, allow_chance=allow_chance, images=images, encoder=encoder)
     say(f"{format} in {made}")
@@ -51,7 +51,6 @@ def export(
 
 _HINTS = {
     "onnx": "onnxruntime.InferenceSession({file}); docs/export.md has an example",
-    "torchscript": "torch.jit.load({file})",
     "safetensors": "shasam.load({file})",
     "hub": "shasam.load({file}); push it: huggingface_hub.upload_folder(repo_id=…, folder_path=…)",
 }

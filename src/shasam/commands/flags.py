@@ -13,7 +13,8 @@ from cyclopts.help import DefaultFormatter, HelpPanel
 from pydantic import BaseModel, Field
 from rich.console import Console, ConsoleOptions
 
-from shasam.runs.execution import ExecutionOptions
+from shasam.errors import Argument
+from shasam.runs.machine import ExecutionOptions
 from shasam.spec.fields import DataSpec, ModelSpec, TrainSpec, ViewsSpec
 from shasam.spec.layers import merge, parse_set
 
@@ -70,6 +71,28 @@ class BriefHelp:
 def _names(entry: Any) -> tuple[str, ...]:
     """Return the flags of an entry; releases of cyclopts call them differently."""
     return tuple(getattr(entry, "positive_names", ()) or getattr(entry, "names", ()))
+
+
+_PARTS: dict[str, type[BaseModel]] = {"data": DataSpec, "model": ModelSpec, "train": TrainSpec}
+
+
+def flag(argument: Argument) -> str:
+    """What the command line calls an argument of the library, with its value.
+
+    A key of the specification that has no flag of its own is given with ``--set``.
+    """
+    part, _, key = argument.name.partition(".")
+    field = _PARTS[part].model_fields.get(key.partition(".")[0]) if key else None
+    value = argument.value
+    if key and field is None:
+        return f"--set {argument.name}" + ("" if value is None else f"={value}")
+    own = field.metadata if field is not None and "." not in key else ()
+    # a field may name its flag itself
+    name = next((n for m in own if isinstance(m, Parameter) for n in m.name or ()), None)
+    if name is None:
+        plain = (key or part).removeprefix("learn.")  # its flags are the plain ones
+        name = f"--{plain}".replace("_", "-")
+    return name if value is None or value is True else f"{name} {value}"
 
 
 def given(part: BaseModel) -> dict[str, Any]:

@@ -47,7 +47,7 @@ def keep(runs: Path, experiment: Path) -> None:
 
 @app.command
 def unpack(experiment: Path, out: Path, /, *runs: str) -> None:
-    """Write run folders from the records of an experiment, for report, audit or replay.
+    """Write run folders from the records of an experiment, for report or audit.
 
     Parameters
     ----------

@@ -9,7 +9,7 @@ from cyclopts import Parameter
 
 from shasam.commands.flags import HowFlags
 from shasam.errors import SpecError
-from shasam.runs.execution import LOCALLY
+from shasam.runs.machine import LOCALLY
 
 Comma = Annotated[str | None, Parameter(negative=())]
 PROFILE, SEEDS = "cpu", 3  # where nothing else is said

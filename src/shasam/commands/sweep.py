@@ -8,7 +8,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from shasam.commands.flags import HowFlags
-from shasam.runs.execution import LOCALLY
+from shasam.runs.machine import LOCALLY
 
 
 def sweep(

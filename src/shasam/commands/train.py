@@ -224,7 +224,7 @@ def train(
     from shasam.documents import read_yaml
     from shasam.output import Screen, emit
     from shasam.spec import DEFAULT_METHOD, resolve
-    from shasam.spec.own_images import starting_point
+    from shasam.spec.layers import starting_point
 
     base = read_yaml(config) if config is not None else {}
     if profile is not None:

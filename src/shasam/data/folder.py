@@ -15,7 +15,7 @@ import pyarrow as pa
 from shasam.data.decode import MAX_BYTES, BadImage, decode
 from shasam.data.source import Listing, Reading, Source
 from shasam.data.splits import SPLITS
-from shasam.errors import DataError, FileError
+from shasam.errors import Argument, DataError, FileError
 from shasam.files import read_bytes
 from shasam.registry import did_you_mean
 from shasam.spec.fields import DataSpec
@@ -72,8 +72,9 @@ def check_named(named: dict[str, str | None], known: Sequence[str], file: str) -
             continue
         if role == PATH:
             raise DataError(
-                f"{file} has no column {name!r} with the paths of the images; name it with "
-                f"--path-column. There are: {', '.join(known)}"
+                f"{file} has no column {name!r} with the paths of the images; name it with ",
+                Argument("data.path_column"),
+                f". There are: {', '.join(known)}",
             )
         raise DataError(f"{file} has no column {name!r}{did_you_mean(name, known)}")
 
@@ -114,8 +115,8 @@ def split_words(values: Sequence[str | None], column: str, file: str, spec: Data
         shown = ", ".join(repr(word) for word in odd[:5])
         raise DataError(
             f"the column {column!r} of {file} holds {shown}; write train, val or "
-            "test, leave the cell empty to leave a row out, or name another column with "
-            "--split-column"
+            "test, leave the cell empty to leave a row out, or name another column with ",
+            Argument("data.split_column"),
         )
     missing = [split for split in SPLITS if split not in words]
     if missing:
@@ -218,11 +219,16 @@ class FileSource(Source):
     def folder(self) -> Folder:
         root = self.spec.root
         if root is None:
-            raise DataError(f"{self.spec.name} needs the folder of its images: give root (--root)")
+            raise DataError(
+                f"{self.spec.name} needs the folder of its images: give root (",
+                Argument("data.root"),
+                ")",
+            )
         root = root / self.images_below
         if not root.is_dir():
             raise DataError(
-                f"{root} is not a folder; give the folder of {self.spec.name} as --root"
+                f"{root} is not a folder; give the folder of {self.spec.name} as ",
+                Argument("data.root"),
             )
         return Folder(root)
 
@@ -259,12 +265,14 @@ class FileSource(Source):
         if len(gone) == len(paths):
             raise DataError(
                 f"none of the {len(paths)} images is in {self.folder.root} ({names}); give the "
-                "folder that the paths are relative to as --root"
+                "folder that the paths are relative to as ",
+                Argument("data.root"),
             )
         if not self.spec.allow_missing:
             raise DataError(
                 f"{len(gone)} of {len(paths)} images are missing in {self.folder.root} "
-                f"({names}, ...). Complete the folder, or go on without them with --allow-missing"
+                f"({names}, ...). Complete the folder, or go on without them with ",
+                Argument("data.allow_missing"),
             )
         # up to all of CelebA can be missing: the count and a hash of the names, not a list
         digest = hashlib.sha256("\n".join(sorted(paths[r] for r in gone)).encode()).hexdigest()

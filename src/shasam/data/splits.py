@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from shasam.data.rules import NO_VALUE_REASON, Labelling, apply_rule, with_missing_group
 from shasam.data.source import Exclusion, Label, Source
-from shasam.errors import DataError, FileError, ShasamWarning
+from shasam.errors import Argument, DataError, FileError, ShasamWarning
 from shasam.files import atomic_file
 from shasam.tables import MISSING_WORDS, Missing, advice, read_parquet
 
@@ -245,7 +245,9 @@ class Protocol:
         if self.split == "official":
             if "split" not in table.column_names:
                 raise DataError(
-                    f"{self.source} has no splits of its own; use --split stratified or balanced"
+                    f"{self.source} has no splits of its own; use ",
+                    Argument("data.split", "stratified"),
+                    " or balanced",
                 )
             own = table.column("split").to_pylist()
             odd = {r: f"split {own[r]!r} is not one of {SPLITS}" for r in range(len(ids))
@@ -286,7 +288,8 @@ class Protocol:
             small = names[int(have.argmin())]
             raise DataError(
                 f"the cell {small} has {have.min()} rows, too few for a balanced split; "
-                f"choose another target or sensitive attribute, or --split stratified"
+                f"choose another target or sensitive attribute, or ",
+                Argument("data.split", "stratified"),
             )
         if hold < self.holdout_per_cell:
             said.append(
@@ -312,8 +315,9 @@ class Protocol:
             low, high = (middle, high) if (counts(middle) <= free).all() else (low, middle - 1)
         if low < classes:
             raise DataError(
-                "too few rows are left for training after those held out for val and test; lower "
-                "--holdout-per-cell, or give more rows"
+                "too few rows are left for training after those held out for val and test; lower ",
+                Argument("data.holdout_per_cell"),
+                ", or give more rows",
             )
         if self.n_per_group and low < self.n_per_group:
             short = int((free - counts(self.n_per_group)).argmin())
@@ -447,25 +451,28 @@ def check_labels(source: Source, protocol: Protocol) -> None:
 
 def label_problems(
     source: Source, table: pa.Table, rules: Mapping[str, str]
-) -> tuple[dict[str, Labelling], list[str]]:
-    """The labels that the rules make of a table, and a sentence for each that cannot be used."""
+) -> tuple[dict[str, Labelling], list[DataError]]:
+    """The labels that the rules make of a table, and an error for each that cannot be used."""
     where = source.spec.csv.name if source.spec.csv is not None else source.spec.name
-    found, problems = {}, []
+    found: dict[str, Labelling] = {}
+    problems: dict[str, DataError] = {}
     for what, rule in rules.items():
         try:
             found[what] = apply_rule(rule, table, source.labels, what)
             _missing(found[what], source, what, where, table.num_rows)
         except DataError as error:
-            problems.append(str(error))
-    return found, list(dict.fromkeys(problems))
+            problems.setdefault(str(error), error)
+    return found, list(problems.values())
 
 
-def all_of(problems: Sequence[str], where: str) -> DataError:
+def all_of(problems: Sequence[DataError], where: str) -> DataError:
     """All that is wrong with a table as one error, so that it is mended in one go."""
     if len(problems) == 1:
-        return DataError(problems[0])
-    told = "\n".join(f"  {k}. {problem}" for k, problem in enumerate(problems, 1))
-    return DataError(f"{where} has {len(problems)} problems:\n{told}")
+        return problems[0]
+    parts: list[object] = [f"{where} has {len(problems)} problems:"]
+    for number, problem in enumerate(problems, 1):
+        parts += [f"\n  {number}. ", problem]
+    return DataError(*parts)
 
 
 def warn_of_empty_cells(manifest: Manifest) -> None:
@@ -497,7 +504,7 @@ def _missing(labelling: Labelling, source: Source, what: str, where: str, total:
     if not rows or group or source.spec.missing == "drop":
         return
     (column, count), *_ = rows.most_common()
-    raise DataError(advice(column, count, total, where))
+    raise DataError(*advice(column, count, total, where))
 
 
 # 3-9 and 10-19 become 03-Sep and Oct-19 where a spreadsheet opens a table
@@ -530,7 +537,7 @@ def odd_names(names: tuple[str, ...], what: str, rule: str, where: str) -> list[
     if empty:
         said.append(
             f"the {what} {rule!r} has {_quoted(empty)} as a class of its own; if it means that "
-            f"there is no value, leave the cell of {where} empty and say --missing drop"
+            f"there is no value, leave the cell of {where} empty and say missing=drop"
         )
     return said
 
@@ -549,5 +556,8 @@ def _differ(target: Labelling, sensitive: Labelling, protocol: Protocol) -> None
     raise DataError(
         f"the target {protocol.target!r} and the sensitive attribute {protocol.sensitive!r} say "
         "the same: no class has rows of two groups, so groups cannot be compared. Choose another "
-        "column or rule with --target or --sensitive"
+        "column or rule with ",
+        Argument("data.target"),
+        " or ",
+        Argument("data.sensitive"),
     )

@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 from numpy.lib import format as npy
 
 from shasam.data.store import INDEX
-from shasam.errors import DataError, InputError, ShasamError
+from shasam.errors import Argument, DataError, InputError, ShasamError
 from shasam.files import file_sha256, open_regular
 from shasam.memory import available_memory, readable
 from shasam.registry import did_you_mean
@@ -102,7 +102,9 @@ def choose(name: str | None, held: Sequence[str], usual: Sequence[str], where: s
         if word in held:
             return word
     shown = ", ".join(map(repr, held[:8])) or "nothing"
-    raise InputError(f"{where} holds {shown}; name the vectors with --features-key")
+    raise InputError(
+        f"{where} holds {shown}; name the vectors with ", Argument("data.features_key")
+    )
 
 
 @dataclass(frozen=True)
@@ -306,11 +308,13 @@ def _check(array: np.ndarray, name: str) -> None:
     if array.dtype.kind not in "fiu":
         raise InputError(f"{name} must hold real numbers; it holds {str(array.dtype)[:40]}")
     if array.ndim != 2 or array.shape[1] == 0:
-        advice = "reshape or pool it to one vector a row"
+        advice: list[object] = ["reshape or pool it to one vector a row"]
         if array.ndim == 4:
-            advice += ", or train on the images themselves with --csv and --root"
+            images = (Argument("data.csv"), " and ", Argument("data.root"))
+            advice += [", or train on the images themselves with ", *images]
         raise InputError(
-            f"{name} has the shape {tuple(array.shape)} and should have (rows, numbers); {advice}"
+            f"{name} has the shape {tuple(array.shape)} and should have (rows, numbers); ",
+            *advice,
         )
 
 

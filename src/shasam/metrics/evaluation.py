@@ -23,8 +23,7 @@ from shasam.metrics.counts import (
     right_by_class,
     weighted,
 )
-from shasam.metrics.intervals import check_evaluation
-from shasam.metrics.orderings import in_order, relatives
+from shasam.metrics.intervals import check_evaluation, in_order, relatives
 from shasam.metrics.resampling import Gap, Lowest, Ratio, Resampling, Statistic, compared_rates
 from shasam.metrics.scores import ScoreMetric, ScoreMetricByGroup, ScoreRows, checked_scores
 from shasam.registry import did_you_mean

@@ -14,7 +14,7 @@ from statistics import NormalDist
 
 import numpy as np
 
-from shasam.errors import InputError
+from shasam.errors import Argument, InputError
 from shasam.metrics.counts import Counts, right_by_class
 from shasam.metrics.resampling import compared_rates
 
@@ -99,7 +99,9 @@ def rows_needed(
     """
     p = np.asarray(shares, dtype=np.float64)
     if len(p) < 2 or not (p > 0).all() or p.sum() > 1 + 1e-6:
-        raise InputError("--groups needs two or more shares above 0 that add up to 1 at most")
+        raise InputError(
+            Argument("groups"), " needs two or more shares above 0 that add up to 1 at most"
+        )
     if not 0 < gap < 1 or not 0 < rate < 1 or not 0 < positives <= 1 or not 0 < power < 1:
         raise InputError(
             "the gap, the rate, the share of the class and the power lie between 0 and 1"

@@ -6,18 +6,17 @@ from shasam.extras import need
 
 need("torch", __name__)
 
-from shasam.mining.miners import (
+from shasam.mining.pools import (
     EmbeddingBank,
     Ground,
     MinedSets,
     Miner,
-    MiningConfig,
     Pools,
     RandomMiner,
-    ShasamMiner,
     feasible_pairs,
     pools_of,
 )
+from shasam.mining.shasam_miner import MiningConfig, ShasamMiner
 
 __all__ = [
     "EmbeddingBank",

@@ -16,7 +16,8 @@ from shasam.data.sources.clusters import SCENES, Clusters
 from shasam.data.vector_files import open_features
 from shasam.errors import InputError, SpecError
 from shasam.files import write_named
-from shasam.mining.miners import Miner, RandomMiner, ShasamMiner, feasible_pairs, pools_of
+from shasam.mining.pools import Miner, RandomMiner, feasible_pairs, pools_of
+from shasam.mining.shasam_miner import ShasamMiner
 from shasam.output import Cell, Screen, csv_text, say
 from shasam.registry import did_you_mean
 from shasam.tables import open_table

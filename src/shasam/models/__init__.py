@@ -19,10 +19,8 @@ from shasam.models.encoder import (
     start_weights,
 )
 from shasam.models.hub import HuggingFace, Timm
+from shasam.models.networks import MLP, Identity, ResNet18, ViT
 from shasam.models.onnx_model import OnnxEncoder
-from shasam.models.resnet import ResNet18
-from shasam.models.vectors import MLP, Identity
-from shasam.models.vit import ViT
 from shasam.models.weights import InitReport, load_weights
 from shasam.registry import lookup
 from shasam.spec.fields import ModelSpec

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from pydantic import BaseModel, ConfigDict
 from torch import Tensor, nn
 
-from shasam.errors import InputError, SpecError
+from shasam.errors import Argument, InputError, SpecError
 from shasam.models.weights import InitReport, load_weights
 from shasam.registry import did_you_mean
 from shasam.spec.fields import ModelSpec
@@ -128,8 +128,9 @@ class Encoder(nn.Module):
         is given images, so that a score does not depend on which of the two it was given.
         """
         raise SpecError(
-            f"the frozen blocks of {type(self).__name__} cannot be cached; leave out --cache, or "
-            "choose efficientnet-lite0"
+            f"the frozen blocks of {type(self).__name__} cannot be cached; leave out ",
+            Argument("model.cache"),
+            ", or choose efficientnet-lite0",
         )
 
     def load_pretrained(self) -> InitReport | None:

@@ -16,7 +16,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from shasam.documents import read_json
-from shasam.errors import InputError, MissingExtraError, SpecError
+from shasam.errors import Argument, InputError, MissingExtraError, SpecError
 from shasam.extras import need
 from shasam.files import file_sha256
 from shasam.models.encoder import Encoder, EncoderConfig, MaskSite
@@ -252,7 +252,10 @@ class HuggingFaceConfig(EncoderConfig):
         if found["mean"] is None or found["std"] is None:
             raise InputError(
                 f"{self.source} has no preprocessor_config.json with image_mean and image_std; "
-                "give them as --set model.mean=[0.5,0.5,0.5] --set model.std=[0.5,0.5,0.5]"
+                "give them as ",
+                Argument("model.mean", "[0.5,0.5,0.5]"),
+                " ",
+                Argument("model.std", "[0.5,0.5,0.5]"),
             )
         return self.model_validate({**self.model_dump(), **found})
 
@@ -299,8 +302,9 @@ class HuggingFace(Encoder):
         if image_size % patch:
             raise InputError(
                 f"images of {image_size} px cannot be cut into the patches of {patch} px of "
-                f"{self.config.source}; choose a --size that {patch} divides, such as "
-                f"{max(1, round(image_size / patch)) * patch}"
+                f"{self.config.source}; choose a ",
+                Argument("data.size"),
+                f" that {patch} divides, such as {max(1, round(image_size / patch)) * patch}",
             )
         self.grid = image_size // patch
         if self.family in ("vit", "deit", "clip_vision_model", "siglip_vision_model"):

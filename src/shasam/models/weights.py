@@ -13,7 +13,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load
 from torch import Tensor, nn
 
-from shasam.errors import CheckpointError, FileError, InputError
+from shasam.errors import Argument, CheckpointError, FileError, InputError
 from shasam.files import read_bytes
 
 # -------------------------------------------------------------------------------------------------
@@ -85,7 +85,7 @@ def load_weights(encoder: nn.Module, path: str | Path) -> InitReport:
             "'weights.safetensors')"
         )
     if not path.is_file():
-        raise InputError(f"there is no weights file {path}; check --init")
+        raise InputError(f"there is no weights file {path}; check ", Argument("model.init"))
     try:
         given = read_weights(path)
     except (CheckpointError, FileError) as error:

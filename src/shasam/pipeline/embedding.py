@@ -28,7 +28,7 @@ from torch import Tensor, nn
 from shasam.data.dataset import BAD_SHARE, make_source
 from shasam.data.source import Reading, Source
 from shasam.data.vector_files import PARQUET
-from shasam.errors import BusyError, DataError, FileError, InputError, SpecError
+from shasam.errors import Argument, BusyError, DataError, FileError, InputError, SpecError
 from shasam.files import atomic_file, make_folder, open_in_place, open_regular, remove_leftovers
 from shasam.models import build_encoder, start_weights
 from shasam.spec.fields import DataSpec, ModelSpec
@@ -89,7 +89,8 @@ def by_name(model: ModelSpec, size: int, device: str = "cpu") -> Embedder:
     if start_weights(encoder, model) is None:
         raise SpecError(
             f"the encoder {model.encoder} has random weights here, so its embeddings would be "
-            "meaningless; name a pretrained encoder or a run directory, or give weights with --init"
+            "meaningless; name a pretrained encoder or a run directory, or give weights with ",
+            Argument("model.init"),
         )
     prepare(encoder, device)
     options = dict(model.options)
@@ -109,8 +110,9 @@ def of_vectors(origin: Mapping[str, Any], encoder: str | None, device: str = "cp
     if not isinstance(made_from, Mapping):
         raise InputError(
             "the vectors of this model are those of a run, or of an earlier release of shasam "
-            "embed, so their encoder is not known; compute them again with shasam embed --encoder "
-            "NAME, or give vectors"
+            "embed, so their encoder is not known; compute them again with shasam embed ",
+            Argument("model.encoder"),
+            " NAME, or give vectors",
         )
     body = dict(made_from)
     if encoder is not None:
@@ -308,7 +310,8 @@ class Parts:
             first = "; ".join(f"{row['id']}: {row['reason']}" for row in found[:3])
             raise DataError(
                 f"{len(found)} of {self.table.num_rows} images cannot be read ({first}, ...). "
-                "Repair them, or leave them out with --allow-bad"
+                "Repair them, or leave them out with ",
+                Argument("data.allow_bad"),
             )
         return len(found)
 

@@ -17,7 +17,7 @@ from typing import Protocol
 from shasam.files import open_in_place, write_atomic
 from shasam.programs import program_words
 from shasam.runs.directory import RunDirectory
-from shasam.runs.execution import ExecutionOptions
+from shasam.runs.machine import ExecutionOptions
 from shasam.spec import RunSpec
 
 # -------------------------------------------------------------------------------------------------

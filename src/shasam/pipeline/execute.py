@@ -20,6 +20,7 @@ from PIL import Image
 
 import shasam
 from shasam.errors import (
+    Argument,
     CheckpointError,
     DataError,
     FileError,
@@ -44,6 +45,7 @@ from shasam.training.checkpoint import to_bytes
 from shasam.training.inference import TrainingData
 from shasam.training.monitor import TrainingProgress
 from shasam.training.runtime import (
+    SHARE,
     Device,
     Fabric,
     Runtime,
@@ -105,7 +107,6 @@ def _thumb(image_u8: torch.Tensor) -> str:
 # From a specification to a finished run directory.
 # -------------------------------------------------------------------------------------------------
 
-_SHARE = "Put --out on a folder that all machines share"
 _PACKAGES = ("torch", "numpy", "lightning-fabric", "safetensors", "pyarrow", "pillow")
 
 
@@ -126,7 +127,7 @@ def execute(
         fabric.launch()
         agree(fabric, "the specification", spec.name, "Start all processes with the same command")
         agree(
-            fabric, "the run directory", "a finished run" if run.done else "no finished run", _SHARE
+            fabric, "the run directory", "a finished run" if run.done else "no finished run", *SHARE
         )
     first = fabric.global_rank == 0
     progress = progress or TrainingProgress(runtime.quiet)
@@ -174,8 +175,9 @@ def _begin(run: RunDirectory, spec: RunSpec, data: TrainingData, resume: bool) -
     """The first files of a run, or an error where it cannot begin or go on; returns its log."""
     if run.has_checkpoint and not resume:
         raise TrainingError(
-            f"{run.path} holds an unfinished run of this specification; continue it with "
-            "--resume, or delete it to start again"
+            f"{run.path} holds an unfinished run of this specification; continue it with ",
+            Argument("resume"),
+            ", or delete it to start again",
         )
     _same_data(run, data)
     run.write("spec.yaml", spec.as_yaml().encode())
@@ -209,13 +211,10 @@ def _train(
     method, report = build_method(spec, data.classes, data.groups)
     if report is not None:
         progress.say(f"init: {report}")
-    trainer = Trainer(
+    trainer = Trainer.of_run(
+        spec,
         method,
         data,
-        spec.train,
-        seed=spec.seed,
-        image_size=spec.data.size,
-        views=spec.data.views,
         fabric=fabric,
         runtime=runtime,
         directory=run.path,
@@ -223,8 +222,9 @@ def _train(
         progress=progress,
     )
     with watching_others(fabric, runtime):
-        same = "Give all machines the same images and labels, under the same --root"
-        agree(fabric, "the data", f"manifest {data.manifest.sha256[:12]}", same)
+        same = "Give all machines the same images and labels, under the same "
+        manifest = f"manifest {data.manifest.sha256[:12]}"
+        agree(fabric, "the data", manifest, same, Argument("data.root"))
         return method, trainer.fit(resume=resume)
 
 
@@ -234,7 +234,8 @@ def _check_place(run: RunDirectory) -> None:
         check_writable(run.path, folder=True)
     except FileError as error:
         raise CheckpointError(
-            f"the run directory {run.path} cannot be written ({error}); choose another with --out"
+            f"the run directory {run.path} cannot be written ({error}); choose another with ",
+            Argument("out"),
         ) from error
 
 
@@ -272,7 +273,8 @@ def _same_data(run: RunDirectory, data: TrainingData) -> None:
     if before != data.manifest.sha256:
         raise DataError(
             f"the data of {run.path} has changed since the run began (manifest {before[:12]}, now "
-            f"{data.manifest.sha256[:12]}); put the data back, or train in another --out"
+            f"{data.manifest.sha256[:12]}); put the data back, or train in another ",
+            Argument("out"),
         )
 
 

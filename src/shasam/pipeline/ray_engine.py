@@ -18,11 +18,11 @@ import ray
 from ray.exceptions import RayError, RayTaskError, TaskCancelledError
 
 import shasam
-from shasam.errors import BusyError, ClusterError
+from shasam.errors import Argument, BusyError, ClusterError
 from shasam.files import append
 from shasam.pipeline.engines import ask_for, start_training
 from shasam.runs.directory import RunDirectory
-from shasam.runs.execution import ExecutionOptions
+from shasam.runs.machine import ExecutionOptions
 from shasam.spec import RunSpec
 
 LOSSES = 20  # times that the worker of one run may be lost; more is a run that ends its workers
@@ -73,19 +73,22 @@ class RayEngine:
         devices = spec.train.devices
         self._largest = max(self._largest, devices)
         if devices not in self._placed and not any(self._fits(n, devices) for n in _nodes()):
-            raise ClusterError(self._no_place(spec))  # now; later a lost node may come back
+            raise self._no_place(spec)  # now; later a lost node may come back
         self._placed.add(devices)
         ask_for(spec, run)
         return RayRun(self, spec, run)
 
-    def _no_place(self, spec: RunSpec) -> str:
+    def _no_place(self, spec: RunSpec) -> ClusterError:
         asked = " and ".join(f"{m:g} {kind}" for kind, m in self.needs(spec.train.devices).items())
         kinds = list(self.needs(1))
         has = [" and ".join(f"{_of(node, k):g} {k}" for k in kinds) for node in _nodes()]
-        return (
+        return ClusterError(
             f"{spec.name} needs {asked} on one node of the Ray cluster, whose nodes have "
-            f"{', '.join(sorted(set(has))) or 'nothing'}; choose other --threads or another "
-            "--device, or add a node"
+            f"{', '.join(sorted(set(has))) or 'nothing'}; choose other ",
+            Argument("threads"),
+            " or another ",
+            Argument("device"),
+            ", or add a node",
         )
 
 

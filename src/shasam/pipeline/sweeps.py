@@ -19,7 +19,7 @@ from shasam.metrics import catalogue
 from shasam.pipeline.engines import Engine, RunProcess, engine_of
 from shasam.registry import did_you_mean, lookup, names
 from shasam.runs.directory import RunDirectory
-from shasam.runs.execution import LOCALLY, ExecutionOptions
+from shasam.runs.machine import LOCALLY, ExecutionOptions
 from shasam.spec import RunSpec, resolve, stored_spec
 from shasam.spec.layers import full_keys, lay
 from shasam.spec.run import with_encoder

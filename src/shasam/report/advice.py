@@ -15,7 +15,7 @@ from pathlib import Path
 
 from markupsafe import Markup
 
-from shasam.errors import SpecError
+from shasam.errors import Argument, SpecError
 from shasam.metrics import Comparison, Estimate, catalogue, compare_seeds, evaluate, over_seeds
 from shasam.metrics.intervals import quantile
 from shasam.metrics.learnt import Skill
@@ -52,7 +52,8 @@ def named_baseline(methods: Sequence[str], asked: str | None) -> str:
             if wanted in (method, method.split(" (")[0]):
                 return method
     raise SpecError(
-        f"--baseline {asked}: no run here is of that method{did_you_mean(asked, methods)}"
+        Argument("baseline", asked),
+        f": no run here is of that method{did_you_mean(asked, methods)}",
     )
 
 

@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 
-from shasam.errors import InputError, MemoryLimitError, SpecError
+from shasam.errors import Argument, InputError, MemoryLimitError, SpecError
 from shasam.files import append, write_named
 from shasam.metrics import Comparison, Slices, adjusted, as_json, catalogue, compare, worst_slices
 from shasam.metrics.intervals import affordable_draws
@@ -233,7 +233,7 @@ def _check_reference(tables: Sequence[Predictions], drawn: AuditOptions) -> None
     for name in drawn.reference:
         if name not in known:
             raise InputError(
-                f"--reference {name}: there is no such group{did_you_mean(name, known)}"
+                Argument("reference", name), f": there is no such group{did_you_mean(name, known)}"
             )
 
 

@@ -6,9 +6,8 @@ instead of a file) and the end (an object instead of text) differ.
 
 from __future__ import annotations
 
-import re
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -16,13 +15,14 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from shasam.errors import InputError, LimitError, ShasamError, ShasamWarning
+from shasam.errors import InputError, LimitError, ShasamWarning
 from shasam.metrics import by_group
 from shasam.report.audits import as_document, limits_of, subjects_of
-from shasam.report.predictions import Columns, Missing, read_predictions
+from shasam.report.columns import Columns
+from shasam.report.predictions import read_predictions
 from shasam.report.subject import AuditOptions, Subject
 from shasam.report.verdict import verdict
-from shasam.tables import MemoryTable
+from shasam.tables import MemoryTable, Missing
 
 HEIGHT = 620  # pixels of a notebook cell; the page scrolls inside
 
@@ -136,12 +136,8 @@ def audit(
     drawn = AuditOptions(
         draws, seed, level, strata, min_group, _names(reference), period, min_slice
     )
-    try:
-        read = read_predictions(MemoryTable.of(data), columns, name, ids=False)
-        subjects = subjects_of(read, drawn, tell=_warn)
-    except ShasamError as error:
-        error.args = (_as_arguments(str(error)),)
-        raise
+    read = read_predictions(MemoryTable.of(data), columns, name, ids=False)
+    subjects = subjects_of(read, drawn, tell=_warn)
     return Audit(tuple(subjects), drawn, columns)
 
 
@@ -295,14 +291,3 @@ def _framed(rows: list[dict[str, Any]], index: list[str]) -> Any:
 
 def _warn(line: str) -> None:
     warnings.warn(line, ShasamWarning, stacklevel=2)
-
-
-_FLAG: tuple[str, Callable[[re.Match[str]], str]] = (
-    r"--([a-z][a-z-]*)(?: (drop|group)\b)?",
-    lambda m: m[1].replace("-", "_") + "=" + (f'"{m[2]}"' if m[2] else ""),
-)
-
-
-def _as_arguments(message: str) -> str:
-    """What the command line calls ``--label`` is the argument ``label=`` here."""
-    return re.sub(*_FLAG, message)

@@ -11,11 +11,11 @@ from typing import Any
 from rich import box
 from rich.table import Table
 
-from shasam.errors import InputError
+from shasam.errors import Argument, InputError
 from shasam.files import write_named
 from shasam.metrics import ByGroup, Estimate, evaluate_regression
 from shasam.output import Screen
-from shasam.report.predictions import Columns, choose, codes_of, numbers_of, without_missing
+from shasam.report.columns import Columns, choose, codes_of, numbers_of, without_missing
 from shasam.report.subject import AuditOptions
 from shasam.report.verdict import p_value
 from shasam.tables import open_table
@@ -90,13 +90,34 @@ def read_regressions(
     others = (asked.scores, asked.counts, asked.weight, asked.time, asked.slices, drawn.reference)
     if asked.threshold is not None or any(others):
         raise InputError(
-            "--regression takes --label, --prediction and --sensitive; it cannot be used with "
-            "--score, --threshold, --counts, --weight, --time, --slices or --reference"
+            Argument("regression"),
+            " takes ",
+            Argument("label"),
+            ", ",
+            Argument("prediction"),
+            " and ",
+            Argument("sensitive"),
+            "; it cannot be used with ",
+            Argument("score"),
+            ", ",
+            Argument("threshold"),
+            ", ",
+            Argument("counts"),
+            ", ",
+            Argument("weight"),
+            ", ",
+            Argument("time"),
+            ", ",
+            Argument("slices"),
+            " or ",
+            Argument("reference"),
         )
     source = open_table(path)
     chosen = choose(source, asked)
     if chosen.prediction is None:
-        raise InputError(f"{source.name} has no prediction; name its column with --prediction")
+        raise InputError(
+            f"{source.name} has no prediction; name its column with ", Argument("prediction")
+        )
     table = source.read([chosen.label, chosen.prediction, *chosen.sensitive])
     table = without_missing(table, chosen, asked.missing, source.name, None)
     y = numbers_of(table, chosen.label, "label", source.name)

@@ -11,7 +11,8 @@ from typing import Any
 from shasam.metrics import Estimate, catalogue, names_of, values
 from shasam.metrics.intervals import draws_of_runs
 from shasam.metrics.learnt import Learnt, Skill
-from shasam.report.predictions import Columns, read_predictions
+from shasam.report.columns import Columns
+from shasam.report.predictions import read_predictions
 from shasam.report.subject import OF_RUNS, AuditOptions, Subject, counts_of
 from shasam.runs.directory import PREDICTIONS, RunDirectory
 from shasam.spec.fields import DataSpec, TrainSpec

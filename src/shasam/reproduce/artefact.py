@@ -14,7 +14,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from shasam.documents import parse_yaml, read_yaml
-from shasam.errors import DataError, SpecError
+from shasam.errors import Argument, DataError, SpecError
 from shasam.registry import did_you_mean, lookup
 from shasam.report.published import PublishedTable, printed_table
 from shasam.spec import RunSpec, resolve
@@ -287,8 +287,11 @@ def place_of(
     root = {"celeba": celeba, "utkface": utkface}[artefact.data]
     if root is None:
         raise DataError(
-            f"{artefact.name} needs {artefact.data}: give its folder with --{artefact.data} DIR. "
-            f"{WHERE_FROM[artefact.data]}. --data faces runs the same rows on the drawn faces"
+            f"{artefact.name} needs {artefact.data}: give its folder with ",
+            Argument(artefact.data),
+            f". {WHERE_FROM[artefact.data]}. ",
+            Argument("data.name", "faces"),
+            " runs the same rows on the drawn faces",
         )
     return DataLocation(artefact.data, root, part=part)
 
@@ -316,7 +319,7 @@ def cells(
                         _ = out[-1].spec
         except SpecError as error:
             if place.features is None:
-                raise SpecError(f"row {row} of {artefact.name}: {error}") from error
+                raise SpecError(f"row {row} of {artefact.name}: ", error) from error
             out = [cell for cell in out if cell.row != row]
             refused[row] = str(error).splitlines()[-1].strip()  # below the heading of the errors
     if not out and refused:

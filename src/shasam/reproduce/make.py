@@ -17,7 +17,7 @@ from shasam.files import write_atomic
 from shasam.output import Screen, emit, say, shown_progress
 from shasam.reproduce import filling, render
 from shasam.reproduce.artefact import NAMES, Artefact, ArtefactRun, DataLocation, artefact, cells
-from shasam.runs.execution import ExecutionOptions
+from shasam.runs.machine import ExecutionOptions
 from shasam.runs.records import holds_records, note_asked
 from shasam.runs.records import keep as keep_records
 

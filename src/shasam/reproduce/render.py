@@ -26,8 +26,15 @@ from shasam.report.svg import (
     text,
     ticks,
 )
-from shasam.reproduce.filling import ArtefactNumber, ArtefactTable, RowDifference, differences
-from shasam.reproduce.official import metric_label, official_majority, target_and_group
+from shasam.reproduce.filling import (
+    ArtefactNumber,
+    ArtefactTable,
+    RowDifference,
+    differences,
+    metric_label,
+    official_majority,
+    target_and_group,
+)
 
 # -------------------------------------------------------------------------------------------------
 # A filled artefact as text: Markdown, LaTeX and CSV.

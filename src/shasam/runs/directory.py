@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from filelock import lock_descriptor
 
 from shasam.documents import of_our_shape, read_json, read_yaml
-from shasam.errors import BusyError, CheckpointError, DataError, FileError, InputError
+from shasam.errors import Argument, BusyError, CheckpointError, DataError, FileError, InputError
 from shasam.files import MAX_TEXT, append, open_in_place, open_regular, read_bytes, write_atomic
 from shasam.metrics.learnt import Learnt
 from shasam.spec import ModelSpec, RunSpec, stored_spec
@@ -214,8 +214,8 @@ class RunDirectory:
             self.file(".writable").unlink(missing_ok=True)
         except FileError as error:
             raise CheckpointError(
-                f"the run directory {self.path} cannot be written ({error}); "
-                "choose another with --out"
+                f"the run directory {self.path} cannot be written ({error}); choose another with ",
+                Argument("out"),
             ) from error
 
     def write(self, name: str, content: bytes) -> None:
@@ -233,7 +233,8 @@ class RunDirectory:
             if not lock_descriptor(handle, blocking=False):
                 raise BusyError(
                     f"another process is working on {self.path}; wait for it, or train with "
-                    "another seed or --out"
+                    "another seed or ",
+                    Argument("out"),
                 )
             yield
         finally:

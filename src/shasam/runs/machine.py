@@ -13,10 +13,13 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Annotated, Any, Literal
+
+from cyclopts import Parameter
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 import shasam
-from shasam.errors import SpecError
+from shasam.errors import Argument, SpecError
 from shasam.runs.directory import RunDirectory, stream_log
 
 # -------------------------------------------------------------------------------------------------
@@ -52,7 +55,12 @@ def is_reproducible(environment: Mapping[str, str] = os.environ) -> bool:
 def threads_of_runs(jobs: int, threads: int | None, reproducible: bool) -> int:
     """Threads of each of the runs that share this machine."""
     if reproducible and threads not in (None, 1):
-        raise SpecError("--reproducible computes with one thread; leave --threads out")
+        raise SpecError(
+            Argument("reproducible"),
+            " computes with one thread; leave ",
+            Argument("threads"),
+            " out",
+        )
     if reproducible:
         return 1
 
@@ -101,18 +109,6 @@ def restart_with(variables: Mapping[str, str]) -> None:
 # -------------------------------------------------------------------------------------------------
 # What a result was computed with: processor, instruction set, threads, commit, decoder.
 # -------------------------------------------------------------------------------------------------
-
-# keys of `machine()` that change bits, with the words for them
-SETTINGS = {
-    "cpu": "CPU",
-    "instructions": "instruction set of torch",
-    "environment": "environment variables",
-    "threads": "threads",
-    "device": "device",
-    "processes": "processes",
-    "decoder": "image decoder",
-    "commit": "commit of shasam",
-}
 
 
 def machine() -> dict[str, Any]:
@@ -238,10 +234,15 @@ def free_cores() -> int:
 def threads_of(run: RunDirectory, asked: int | None, *, resume: bool) -> Threads:
     """Threads of a run: those asked for, those it was begun with, a variable's, or free cores."""
     if asked is not None and asked < 1:
-        raise SpecError(f"--threads must be at least 1; got {asked}")
+        raise SpecError(Argument("threads"), f" must be at least 1; got {asked}")
     if is_reproducible():
         if asked not in (None, 1):
-            raise SpecError("--reproducible computes with one thread; leave --threads out")
+            raise SpecError(
+                Argument("reproducible"),
+                " computes with one thread; leave ",
+                Argument("threads"),
+                " out",
+            )
         return Threads(1)
     begun = _begun_with(run.file("log.jsonl")) if resume and run.has_checkpoint else None
     if asked is not None:
@@ -291,3 +292,63 @@ def _begun_with(log: Path) -> int | None:
         if line["event"] == "start" and isinstance(line.get("threads"), int):
             return max(1, int(line["threads"]))
     return None
+
+
+# -------------------------------------------------------------------------------------------------
+# How the runs of a sweep are carried out: where, how many at the same time, and with what.
+# -------------------------------------------------------------------------------------------------
+
+
+class ExecutionOptions(BaseModel):
+    """Hold execution options of several runs; they do not change a run's hash."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    jobs: int | None = Field(
+        None, ge=1, description="Runs at the same time; by default 1, on Ray as many as fit."
+    )
+    threads: int | None = Field(
+        None,
+        ge=1,
+        description="Threads of each run; by default the cores are divided among the jobs, on Ray "
+        "1.",
+    )
+    device: Literal["auto", "cpu", "cuda", "mps"] = Field(
+        "auto", description="Device to compute on."
+    )
+    reproducible: Annotated[bool, Parameter(negative=())] = Field(
+        False,
+        description="Use AVX2 and one thread in each run: the same bits on every x86-64 processor, "
+        "but slower.",
+    )
+    engine: Literal["local", "ray"] = Field(
+        "local",
+        description="local: processes of this machine. ray: tasks of a Ray cluster whose nodes "
+        "share the folders of data and runs.",
+    )
+    address: str | None = Field(
+        None,
+        description="Ray address: auto or HOST:PORT. Default: a temporary local Ray.",
+    )
+
+    @model_validator(mode="after")
+    def _address_of_ray(self) -> ExecutionOptions:
+        if self.address is not None and self.engine != "ray":
+            raise ValueError("address belongs to the engine ray; leave it out, or choose that")
+        return self
+
+    @property
+    def _threads(self) -> int | None:
+        """On Ray a number that does not follow from the cluster: it can change decisions."""
+        return self.threads or (1 if self.engine == "ray" else None)
+
+    def variables(self) -> dict[str, str]:
+        """Environment variables that every run is started with."""
+        return variables_of_runs(self.jobs or 1, self._threads, self.reproducible)
+
+    def line(self) -> str:
+        """What is said where a sweep begins."""
+        return how_runs_compute(self.jobs or 1, self._threads, self.reproducible)
+
+
+LOCALLY = ExecutionOptions()

@@ -196,9 +196,9 @@ class DataSpec(BaseModel):
         given = with_source(given)
         name = given.get("name")
         if given.get("features") is not None and name != "embeddings":
-            raise ValueError(f"features are for your own vectors; leave out --data {name}")
+            raise ValueError(f"features are for your own vectors; leave out the source {name}")
         if given.get("csv") is not None and name not in ("table", "embeddings"):
-            raise ValueError(f"csv is for your own table; leave out --data {name}")
+            raise ValueError(f"csv is for your own table; leave out the source {name}")
         return given
 
     @property

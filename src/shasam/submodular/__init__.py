@@ -22,8 +22,7 @@ from shasam.submodular.information import (
 )
 from shasam.submodular.kept_kernel import KeptKernel
 from shasam.submodular.logdet import LogDet, LogDetCG, LogDetCMI, LogDetMI
-from shasam.submodular.mixture import Mixture
-from shasam.submodular.set_function import SetFunction
+from shasam.submodular.set_function import Mixture, SetFunction
 from shasam.submodular.sieve import Sieve, select_from_stream
 from shasam.submodular.sparse import Neighbours, SparseFacilityLocation
 from shasam.types import Selection

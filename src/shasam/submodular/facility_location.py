@@ -18,9 +18,19 @@ from torch import Tensor
 
 from shasam.errors import InputError
 from shasam.submodular import loops
-from shasam.submodular.falling_loops import count_open, fall_range, lower, risen
 from shasam.submodular.kernels import CrossKernel, Gram, Rows, Similarities, check_strength
-from shasam.submodular.loops import BLOCK, TIE, block_top, block_tops, first_of_ties, highest
+from shasam.submodular.loops import (
+    BLOCK,
+    TIE,
+    block_top,
+    block_tops,
+    count_open,
+    fall_range,
+    first_of_ties,
+    highest,
+    lower,
+    risen,
+)
 from shasam.submodular.set_function import SetFunction, SimilarityFunction
 
 # -------------------------------------------------------------------------------------------------

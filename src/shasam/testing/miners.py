@@ -9,7 +9,7 @@ need("torch", __name__)
 import torch
 
 from shasam.errors import ContractError
-from shasam.mining.miners import Miner
+from shasam.mining.pools import Miner
 
 
 def check_miner(miner: Miner, *, k: int = 6, seed: int = 0) -> None:

@@ -28,7 +28,7 @@ from shasam.data.dataset import Dataset
 from shasam.data.splits import Manifest
 from shasam.data.store import Store, unverified
 from shasam.documents import read_json
-from shasam.errors import DataError, ShasamError
+from shasam.errors import Argument, DataError, ShasamError
 from shasam.files import (
     file_sha256,
     make_folder,
@@ -144,7 +144,10 @@ def _compute(
     if taken > free:
         raise DataError(
             f"the frozen blocks' results need {readable(taken)} and {folder} has {readable(free)} "
-            "free; free space, choose a smaller --size, or another disk with --store"
+            "free; free space, choose a smaller ",
+            Argument("data.size"),
+            ", or another disk with ",
+            Argument("data.store"),
         )
     remove_leftovers(folder)
     (folder / _RECORD).unlink(missing_ok=True)
@@ -170,7 +173,8 @@ def _part(
             out[start : start + _BATCH, side] = maps
     if not np.isfinite(out).all():
         raise DataError(
-            "the frozen blocks give numbers beyond half precision, or NaN; train without --cache"
+            "the frozen blocks give numbers beyond half precision, or NaN; train without ",
+            Argument("model.cache"),
         )
     return out
 

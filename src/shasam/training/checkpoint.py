@@ -19,7 +19,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
-from shasam.errors import CheckpointError, FileError
+from shasam.errors import Argument, CheckpointError, FileError
 from shasam.files import make_folder, read_bytes, write_atomic
 
 _NAME = re.compile(r"^(\d{8})\.json$")
@@ -71,8 +71,10 @@ def save_checkpoint(folder: Path, tensors: dict[str, Tensor], state: dict[str, A
         _delete_old(folder, numbers)
     except (OSError, FileError) as error:
         raise CheckpointError(
-            f"the checkpoint could not be written ({error}); "
-            "free space or choose another --out, then continue with --resume"
+            f"the checkpoint could not be written ({error}); free space or choose another ",
+            Argument("out"),
+            ", then continue with ",
+            Argument("resume"),
         ) from error
     return folder / f"{number:08d}.json"
 
@@ -106,7 +108,11 @@ def load_checkpoint(folder: Path, say: Callable[[str], None]) -> Checkpoint | No
     if numbers:
         raise CheckpointError(
             f"none of the {len(numbers)} checkpoints in {folder} can be trusted; "
-            "train again without --resume, in another --out or after deleting the run"
+            "train again without ",
+            Argument("resume"),
+            ", in another ",
+            Argument("out"),
+            " or after deleting the run",
         )
     return None
 

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor, int64, nn, tensor
 from torch.distributed import distributed_c10d
 
-from shasam.errors import SpecError, Stopped, TrainingError
+from shasam.errors import Argument, SpecError, Stopped, TrainingError
 from shasam.models.processes import Share
 from shasam.spec.fields import TrainSpec
 
@@ -96,7 +96,11 @@ def anybody(asked: bool, fabric: Fabric) -> bool:
     return float(cast("Tensor", fabric.all_reduce(flag, reduce_op="sum"))) > 0
 
 
-def agree(fabric: Fabric, what: str, value: str, remedy: str) -> None:
+# what to do where machines see other run directories
+SHARE = ("Put ", Argument("out"), " on a folder that all machines share")
+
+
+def agree(fabric: Fabric, what: str, value: str, *remedy: object) -> None:
     """An error in every process where one has another value of ``what`` than the first.
 
     Processes on several machines read files of their own; if those differ, the processes would
@@ -111,7 +115,8 @@ def agree(fabric: Fabric, what: str, value: str, remedy: str) -> None:
     if others:
         raise TrainingError(
             f"{what} of process {', '.join(others)} differs from that of process 0; this is "
-            f"process {fabric.global_rank} of {fabric.world_size}, which has {value}. {remedy}"
+            f"process {fabric.global_rank} of {fabric.world_size}, which has {value}. ",
+            *remedy,
         )
 
 
@@ -218,7 +223,9 @@ def make_fabric(train: TrainSpec, runtime: Runtime) -> Fabric:
             f"{os.cpu_count()} cores, and at most {most} processes are started on them"
         )
     if not runtime.rank_timeout > 0:
-        raise SpecError(f"--rank-timeout must be above 0 seconds; got {runtime.rank_timeout}")
+        raise SpecError(
+            Argument("rank_timeout"), f" must be above 0 seconds; got {runtime.rank_timeout}"
+        )
     several = runtime.strategy == "ddp" or train.devices > 1
     start = timedelta(seconds=max(START_SECONDS, runtime.rank_timeout))
     return Fabric(
@@ -253,8 +260,9 @@ def _started_by(processes: int) -> tuple[ClusterEnvironment, int]:
     world, here = int(os.environ["WORLD_SIZE"]), int(os.environ["LOCAL_WORLD_SIZE"])
     if world != processes:
         raise SpecError(
-            f"torchrun has started {world} processes and train.devices is {processes}; "
-            f"write --devices {world}, the number of processes on all machines together"
+            f"torchrun has started {world} processes and train.devices is {processes}; write ",
+            Argument("train.devices", world),
+            ", the number of processes on all machines together",
         )
     if world % here:
         raise SpecError(
@@ -293,8 +301,11 @@ def watching_others(fabric: Fabric, runtime: Runtime) -> Iterator[None]:
         reason = re.sub(r"^\[[^\]]*\] ?", "", str(error).splitlines()[0]).split(". ")[0][:120]
         raise TrainingError(
             f"process {fabric.global_rank} of {fabric.world_size} lost another process of this "
-            f"run, which ended or did not answer in time ({reason}). Continue with --resume; where "
-            f"processes are only slow, raise --rank-timeout ({runtime.rank_timeout:g} s)"
+            f"run, which ended or did not answer in time ({reason}). Continue with ",
+            Argument("resume"),
+            "; where processes are only slow, raise ",
+            Argument("rank_timeout"),
+            f" ({runtime.rank_timeout:g} s)",
         ) from error
 
 

@@ -11,7 +11,7 @@ import math
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import NoReturn, cast
+from typing import Any, NoReturn, cast
 
 import torch
 from torch import Tensor, nn
@@ -25,6 +25,7 @@ from shasam.metrics.learnt import Skill
 from shasam.models.processes import Share, share_batch_norm, sharing
 from shasam.runs.directory import RunLog
 from shasam.sampling import Draw, TrainingRows
+from shasam.spec import RunSpec
 from shasam.spec.fields import TrainSpec, ViewsSpec
 from shasam.training.cached_maps import CachedMaps
 from shasam.training.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
@@ -32,15 +33,17 @@ from shasam.training.inference import TrainingData, evaluating, on_rows, prepare
 from shasam.training.monitor import (
     CollapseWatch,
     EpochLog,
+    PlateauWatch,
     TrainingProgress,
     averaged,
     open_tensorboard,
     spread_of_embeddings,
     target_probe,
+    target_skill,
     validate,
 )
-from shasam.training.plateau import PlateauWatch, target_skill
 from shasam.training.runtime import (
+    SHARE,
     Fabric,
     Interrupt,
     Runtime,
@@ -350,6 +353,12 @@ class Trainer:
             share_batch_norm(method, self.batches.share.gather)
         self._set_state(State())
 
+    @classmethod
+    def of_run(cls, spec: RunSpec, method: Method, data: TrainingData, **more: Any) -> Trainer:
+        """Make the trainer that the specification of a run describes."""
+        more |= {"seed": spec.seed, "image_size": spec.data.size, "views": spec.data.views}
+        return cls(method, data, spec.train, **more)
+
     def _set_state(self, state: State) -> None:
         """The numbers of the run, and the objects that count with them."""
         self.state = state
@@ -368,7 +377,7 @@ class Trainer:
             checkpoint = load_checkpoint(self._folder, lambda t: self.progress.say(t, "yellow"))
         # every process has read, and has read the same, before the first one writes
         at = "no checkpoint" if checkpoint is None else f"checkpoint {checkpoint.digest}"
-        agree(self.fabric, "the checkpoint", at, "Put --out on a folder that all machines share")
+        agree(self.fabric, "the checkpoint", at, *SHARE)
         wait_at_most(self.fabric, self.runtime.rank_timeout)
         if checkpoint is not None:
             self._restore(checkpoint)

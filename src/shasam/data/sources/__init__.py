@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from shasam.data.sources import celeba, clusters, embeddings, faces, table, utkface
+from shasam.data.sources import clusters, embeddings, faces, public_faces, table
 
-__all__ = ["celeba", "clusters", "embeddings", "faces", "table", "utkface"]
+__all__ = ["clusters", "embeddings", "faces", "public_faces", "table"]

@@ -12,7 +12,7 @@ import pyarrow as pa
 from shasam.data.folder import check_named, read_own, split_and_identity, text
 from shasam.data.source import Listing, Progress, Source
 from shasam.data.vector_files import TABLES, VectorRows, VectorStore, open_features, width_of
-from shasam.errors import DataError
+from shasam.errors import Argument, DataError
 from shasam.files import remembered_sha256
 from shasam.registry import register
 from shasam.spec.fields import DataSpec
@@ -45,7 +45,9 @@ class Embeddings(Source):
     def _file(self) -> Path:
         if self.spec.features is None:
             raise DataError(
-                "the source 'embeddings' needs vectors: give features (--features x.npy)"
+                "the source 'embeddings' needs vectors: give features (",
+                Argument("data.features", "x.npy"),
+                ")",
             )
         return self.spec.features
 
@@ -53,12 +55,15 @@ class Embeddings(Source):
     def _labels(self) -> TableFile:
         if self.spec.csv is not None:
             if not self.spec.csv.is_file():
-                raise DataError(f"{self.spec.csv} is not a file; give the labels as --csv")
+                raise DataError(
+                    f"{self.spec.csv} is not a file; give the labels as ", Argument("data.csv")
+                )
             return open_table(self.spec.csv)
         if self._file.suffix.lower() not in TABLES:
             raise DataError(
-                f"{self._file.name} holds vectors and no labels; give a table of them with --csv "
-                "labels.csv"
+                f"{self._file.name} holds vectors and no labels; give a table of them with ",
+                Argument("data.csv"),
+                " labels.csv",
             )
         return open_table(self._file)
 
@@ -100,7 +105,9 @@ class Embeddings(Source):
             raise DataError(
                 f"{labels.name} has {table.num_rows} rows and {self._file.name} has "
                 f"{len(features)} vectors; give one row for each vector in the same order, or an "
-                "id column in both (--id-column)"
+                "id column in both (",
+                Argument("data.id_column"),
+                ")",
             )
         if ids is None:
             ids = [f"{row:07d}" for row in range(len(features))]
@@ -146,7 +153,8 @@ class Embeddings(Source):
             raise DataError(
                 f"{len(gone)} of {len(ids)} rows of {self._labels.name} have no vector in "
                 f"{self._file.name} ({', '.join(gone[:3])}, ...). Complete the vectors, or go on "
-                "without these rows with --allow-missing"
+                "without these rows with ",
+                Argument("data.allow_missing"),
             )
         notes = []
         if gone:

@@ -18,7 +18,7 @@ from shasam.data.folder import (
 )
 from shasam.data.source import Exclusion, Listing
 from shasam.data.splits import all_of, label_problems
-from shasam.errors import DataError
+from shasam.errors import Argument, DataError
 from shasam.files import file_sha256
 from shasam.registry import register
 from shasam.spec.fields import DataSpec
@@ -35,14 +35,22 @@ class TableSource(FileSource):
     def folder(self) -> Folder:
         root = self.spec.root or self._file().parent
         if not root.is_dir():
-            raise DataError(f"{root} is not a folder; give the folder of the images as --root")
+            raise DataError(
+                f"{root} is not a folder; give the folder of the images as ", Argument("data.root")
+            )
         return Folder(root)
 
     def _file(self) -> Path:
         if self.spec.csv is None:
-            raise DataError("the source 'table' needs a table: give csv (--csv people.csv)")
+            raise DataError(
+                "the source 'table' needs a table: give csv (",
+                Argument("data.csv", "people.csv"),
+                ")",
+            )
         if not self.spec.csv.is_file():
-            raise DataError(f"{self.spec.csv} is not a file; give the table as --csv")
+            raise DataError(
+                f"{self.spec.csv} is not a file; give the table as ", Argument("data.csv")
+            )
         return self.spec.csv
 
     @cached_property
@@ -96,11 +104,11 @@ class TableSource(FileSource):
         if self._path_column != spec.path_column:
             notes.append(f"paths are read from the column {self._path_column!r}")
         listing = Listing(made.take(pa.array(keep, pa.int64())), excluded, notes)
-        problems = [] if conflicts is None else [conflicts]
+        problems = [] if conflicts is None else [DataError(conflicts)]
         try:
             found = self.without_missing(listing)
         except DataError as error:
-            problems.append(str(error))
+            problems.append(error)
         else:
             if not problems:
                 return found

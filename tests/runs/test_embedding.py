@@ -97,7 +97,7 @@ def test_unreadable_images_are_left_out_only_if_that_is_accepted(tmp_path):
     folder = make_folder(tmp_path / "photos", 30, bad=2)
     spec = DataSpec(csv=folder / "people.csv", root=folder)
     out = tmp_path / "people.parquet"
-    with pytest.raises(DataError, match=r"2 of 30 images cannot be read .*--allow-bad"):
+    with pytest.raises(DataError, match=r"2 of 30 images cannot be read .*data\.allow_bad"):
         embed(spec, embedder(Colours()), out)
     assert not out.exists()
     accepted = embed(spec.model_copy(update={"allow_bad": True}), embedder(Colours()), out)

@@ -1,4 +1,4 @@
-"""Write trained models for other programs: ONNX, TorchScript, safetensors, a hub folder."""
+"""Write trained models for other programs: ONNX, safetensors, a hub folder."""
 
 from __future__ import annotations
 
@@ -25,17 +25,19 @@ from torch import Tensor, nn
 
 import shasam
 from shasam.data.augment import plain
-from shasam.errors import InputError
-from shasam.export.compose import with_encoder
+from shasam.errors import Argument, InputError
 from shasam.files import make_folder, write_atomic, write_named
 from shasam.methods.base import Method
 from shasam.metrics.catalogue import label_of
 from shasam.models import Identity, OnnxEncoder
+from shasam.models.onnx_model import parse_onnx
 from shasam.pipeline.load import CONFIG, HEADER, WEIGHTS, Model, load
 from shasam.report.cards import model_card
 from shasam.report.runs import subject_of
 from shasam.report.subject import Subject
 from shasam.runs.directory import RunDirectory
+
+__all__ = ["FORMATS", "export"]
 
 # -------------------------------------------------------------------------------------------------
 # What an exported file says about itself: names, inputs, outputs, and how it decides.
@@ -193,6 +195,102 @@ def examples(shape: tuple[int, ...], graph: Graph, groups: int, n: int = 2) -> t
 
 
 # -------------------------------------------------------------------------------------------------
+# An ONNX encoder and what follows it as one ONNX file: pixels in, probabilities out.
+# -------------------------------------------------------------------------------------------------
+
+_PREFIX = "encoder/"  # of every name of the encoder's graph: the two graphs share none
+
+
+def with_encoder(rest: Any, encoder: OnnxEncoder, size: int) -> Any:
+    """The graph ``rest``, whose first input are vectors, behind the encoder.
+
+    The input becomes ``pixels``, uint8 (batch, size, size, 3).
+    """
+    from onnx import TensorProto, checker, compose, helper
+
+    config = encoder.config
+    if config.batch is not None:
+        raise InputError(
+            f"{config.source} takes {config.batch} images at a time, so it cannot be part of a "
+            "file for any number; export the network with a batch of any size"
+        )
+    seeing, rest = _of_one_version(parse_onnx(encoder.content(), config.source), rest)
+    held = {tensor.name for tensor in seeing.graph.initializer}
+    taken = next(value.name for value in seeing.graph.input if value.name not in held)
+    seeing = compose.add_prefix(seeing, _PREFIX)
+    before, constants = _preparation(encoder, f"{_PREFIX}{taken}")
+    after = f"{_PREFIX}{config.output}"
+    between = [
+        helper.make_node("Cast", [after], [f"{after}_float"], to=TensorProto.FLOAT),
+        helper.make_node("Flatten", [f"{after}_float"], [rest.graph.input[0].name], axis=1),
+    ]
+    pixels = helper.make_tensor_value_info("pixels", TensorProto.UINT8, ["batch", size, size, 3])
+    graph = helper.make_graph(
+        [*before, *seeing.graph.node, *between, *rest.graph.node],
+        rest.graph.name,
+        [pixels, *rest.graph.input[1:]],
+        list(rest.graph.output),
+        [*constants, *seeing.graph.initializer, *rest.graph.initializer],
+        sparse_initializer=[*seeing.graph.sparse_initializer, *rest.graph.sparse_initializer],
+    )
+    made = helper.make_model(graph, opset_imports=list(rest.opset_import))
+    made.ir_version = max(seeing.ir_version, rest.ir_version)
+    made.functions.extend(rest.functions)
+    checker.check_model(made)
+    return made
+
+
+def _preparation(encoder: OnnxEncoder, taken: str) -> tuple[list[Any], list[Any]]:
+    """Nodes and constants that bring ``pixels`` to what the encoder's input ``taken`` wants."""
+    from onnx import TensorProto, helper, numpy_helper
+
+    config = encoder.config
+    steps: list[tuple[str, np.ndarray | None, dict[str, Any]]] = []
+    if config.channels == "bgr":
+        steps.append(("Gather", np.array([2, 1, 0]), {"axis": 3}))
+    if config.dtype != "uint8":
+        order = slice(None, None, -1 if config.channels == "bgr" else 1)
+        mean, std = (np.float32(255 * np.asarray(v))[order] for v in (encoder.mean, encoder.std))
+        steps.append(("Cast", None, {"to": TensorProto.FLOAT}))
+        steps += [("Sub", mean, {}), ("Div", std, {})]
+    if config.layout == "nchw":
+        steps.append(("Transpose", None, {"perm": [0, 3, 1, 2]}))
+    if config.dtype == "float16":
+        steps.append(("Cast", None, {"to": TensorProto.FLOAT16}))
+    nodes, constants, at = [], [], "pixels"
+    for number, (kind, constant, settings) in enumerate(steps):
+        made = f"pixels/{number}"
+        given = [at]
+        if constant is not None:
+            given.append(f"{made}/constant")
+            constants.append(numpy_helper.from_array(np.ascontiguousarray(constant), given[1]))
+        nodes.append(helper.make_node(kind, given, [made], **settings))
+        at = made
+    return [*nodes, helper.make_node("Identity", [at], [taken])], constants
+
+
+def _of_one_version(seeing: Any, rest: Any) -> tuple[Any, Any]:
+    """Both graphs with operators of the newer version of the two."""
+    from onnx import version_converter
+
+    old, new = (
+        max(one.version for one in model.opset_import if one.domain in ("", "ai.onnx"))
+        for model in (seeing, rest)
+    )
+    try:
+        if old < new:
+            return version_converter.convert_version(seeing, new), rest
+        return seeing, version_converter.convert_version(rest, old) if new < old else rest
+    except Exception as error:  # of the converter, in C++: many kinds
+        reason = str(error).splitlines()[0]
+        raise InputError(
+            f"the encoder has operators of version {old} and what follows it of version {new}, and "
+            f"they could not be brought together ({reason:.200}); export the network with a newer "
+            "version (opset)"
+        ) from error
+
+
+# -------------------------------------------------------------------------------------------------
 # A folder that can be pushed to a model hub as it is, and that `shasam.load` reads back.
 #
 # `config.json` describes the model, `model.safetensors` holds its weights, and `README.md` is
@@ -207,7 +305,7 @@ def write_hub(model: Model, run: Path, out: Path) -> None:
     if not (run / "predictions.parquet").is_file():
         raise InputError(f"{run} has no predictions.parquet; a hub folder is made of a whole run")
     if out.exists() and not out.is_dir():
-        raise InputError(f"{out} is a file; give a folder as --out")
+        raise InputError(f"{out} is a file; give a folder as ", Argument("out"))
     strange = [p.name for p in out.iterdir()] if out.is_dir() else []
     if strange and not (out / CONFIG).is_file():
         raise InputError(f"{out} holds {strange[0][:80]} and other things; give an empty folder")
@@ -291,15 +389,17 @@ def export(
     if learnt is not None and not learnt.ok and not allow_chance:
         raise InputError(
             f"{run.path}: {learnt.own.sentence(run.unit)} It was not exported; train it better, or "
-            "add --allow-chance"
+            "add ",
+            Argument("allow_chance"),
         )
     make_folder(out.parent)  # before the work
     model = load(source)
     if images or encoder is not None:
-        if format not in ("onnx", "torchscript"):
+        if format != "onnx":
             raise InputError(
-                f"--images is for onnx and torchscript; {format} holds the model alone, and names "
-                "the encoder of its vectors"
+                Argument("images"),
+                f" is for onnx; {format} holds the model alone, and names the encoder of "
+                "its vectors",
             )
         model = model.seeing(encoder)
     if format == "hub":
@@ -368,22 +468,6 @@ def _run_onnx(content: bytes, names: Sequence[str]) -> Callable[..., list[np.nda
     return run
 
 
-def _torchscript(model: Model) -> bytes:
-    """A traced module with the description as an extra file; it needs torch, not shasam."""
-    import io
-
-    graph = Graph(model)
-    if graph.onnx_encoder() is not None:
-        raise InputError("the encoder is an ONNX graph, which torchscript cannot hold; use onnx")
-    given = examples(input_shape(model), graph, len(model.groups))
-    buffer = io.BytesIO()
-    with _quiet(), torch.no_grad():
-        traced = torch.jit.trace(graph, given)
-        torch.jit.save(traced, buffer, _extra_files={HEADER: _metadata(model)[HEADER]})
-    _check(graph, model, lambda *x: [value.numpy() for value in traced(*x)])
-    return buffer.getvalue()
-
-
 def _safetensors(model: Model) -> bytes:
     """The weights, with the description in the header; ``shasam.load`` reads it back."""
     tensors = {k: v.cpu().contiguous() for k, v in model.method.state_dict().items()}
@@ -427,13 +511,5 @@ def _quiet() -> Iterator[None]:
 
 FORMATS: dict[str, Callable[[Model], bytes]] = {
     "onnx": _onnx,
-    "torchscript": _torchscript,
     "safetensors": _safetensors,
 }
-
-
-# -------------------------------------------------------------------------------------------------
-# Trained models as files for other programs: ONNX, TorchScript, safetensors, a hub folder.
-# -------------------------------------------------------------------------------------------------
-
-__all__ = ["FORMATS", "export"]

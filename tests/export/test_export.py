@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 import yaml
 from safetensors import safe_open
 from tests.export.conftest import CASES
@@ -56,29 +55,6 @@ def test_onnx_files_give_the_models_predictions_in_a_process_without_torch(
         # a coin or a threshold may lie within 1e-5 of a score; no more than that may differ
         assert (found[f"{file}:prediction"] != wanted.prediction).sum() <= 2
         assert 0 < wanted.prediction.mean() < 1
-
-
-@pytest.mark.parametrize("method", CASES)
-def test_torchscript_gives_the_models_predictions_and_describes_itself(
-    runs, given, tmp_path, method
-):
-    file = export(runs[method], "torchscript", tmp_path / "model.pt", allow_chance=True)
-    extra = {"shasam": ""}
-    loaded = torch.jit.load(str(file), _extra_files=extra)
-    said = json.loads(extra["shasam"])
-    inputs = [torch.from_numpy(given["pixels"])]
-    if method == "posthoc":
-        from shasam.methods.posthoc import uniform_by_id
-
-        inputs += [
-            torch.from_numpy(given["group"]),
-            torch.from_numpy(uniform_by_id(given["ids"], 0)),
-        ]
-    assert len(inputs) == len(said["inputs"])
-    scores, prediction = loaded(*inputs)
-    wanted = shasam.load(runs[method]).predict(given["pixels"], given["group"], given["ids"])
-    assert np.abs(scores.numpy() - wanted.scores).max() < 1e-5
-    assert (prediction.numpy() != wanted.prediction).sum() <= 2
 
 
 def test_safetensors_and_hub_folders_are_read_back_to_the_same_bits(runs, given, tmp_path):
@@ -185,7 +161,7 @@ def test_an_unwritable_place_and_a_rule_that_no_file_can_hold_are_sentences(
         )
     monkeypatch.setattr(CE, "decide", lambda self, predictions: predictions)
     with pytest.raises(InputError, match=r"write that rule as decision"):
-        export(runs["ce"], "torchscript", tmp_path / "model.pt", allow_chance=True)
+        export(runs["ce"], "onnx", tmp_path / "model.onnx", allow_chance=True)
 
 
 def test_every_run_has_a_model_card_that_says_how_to_load_it(runs):

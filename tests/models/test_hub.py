@@ -118,7 +118,7 @@ def test_what_is_no_model_is_said_in_a_sentence(tmp_path):
     with pytest.raises(InputError, match="is not a folder"):
         spec_of(tmp_path / "nowhere")
     folder = hub.saved(tmp_path / "a", "vit", pixels=False)
-    with pytest.raises(InputError, match=r"image_mean.*--set model\.mean"):
+    with pytest.raises(InputError, match=r"image_mean.*give them as model\.mean="):
         spec_of(folder)
     (folder / "config.json").write_text(json.dumps({"model_type": "bert"}))
     with pytest.raises(InputError, match="a model of the type 'bert'"):

@@ -18,7 +18,7 @@ from tests.tiny_data import TinyData
 import shasam
 from shasam.errors import CheckpointError, InputError
 from shasam.models import build_encoder, start_weights
-from shasam.models.onnx_file import image_input, parse_onnx, read_onnx
+from shasam.models.onnx_model import image_input, parse_onnx, read_onnx
 from shasam.pipeline.execute import execute
 from shasam.spec import resolve
 from shasam.training.inference import prepare_images
@@ -63,7 +63,7 @@ def test_the_range_of_pixels_is_read_off_the_first_arithmetic(tmp_path, mean, ra
     path = tiny_onnx.saved(tmp_path / "a.onnx", mean=mean)
     assert image_input(parse_onnx(read_onnx(path), "a"), "a").range == range_
     if range_ is None:
-        with pytest.raises(InputError, match=r"does not say its range.*--set model\.range"):
+        with pytest.raises(InputError, match=r"does not say its range.*model\.range="):
             encoder(path)
     else:
         scale = {"bytes": 1.0, "unit": 1 / 255}[range_]
@@ -93,7 +93,7 @@ def test_the_size_of_the_graph_counts(tmp_path):
 
 def test_one_of_several_outputs_has_to_be_named(tmp_path):
     path = tiny_onnx.saved(tmp_path / "a.onnx", outputs=2)
-    with pytest.raises(InputError, match=r"2 outputs.*--set model\.output"):
+    with pytest.raises(InputError, match=r"2 outputs.*model\.output=NAME"):
         encoder(path, range="unit")
     assert encoder(path, range="unit", output="colour").out_dim == 3
     with pytest.raises(InputError, match="no output 'other'"):

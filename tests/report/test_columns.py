@@ -82,7 +82,7 @@ def test_a_reference_is_the_largest_group_or_the_one_asked_for(
     assert "Against f, as asked for" in said and "the four-fifths rule" in said
     page = (tmp_path / "p.html").read_text(encoding="utf-8")
     assert "Every group against f, as asked for" in page and "four-fifths rule" in page
-    with pytest.raises(InputError, match="--reference women: there is no such group"):
+    with pytest.raises(InputError, match="reference='women': there is no such group"):
         audited(rows, tmp_path, reference=["women"])
 
 
@@ -154,7 +154,7 @@ def test_the_page_draws_the_threshold_that_is_in_use(
 def test_weights_exclude_counts_and_comparisons_and_that_is_said(
     rows: dict[str, np.ndarray], tmp_path: Path
 ) -> None:
-    with pytest.raises(InputError, match="--weight and --counts exclude each other"):
+    with pytest.raises(InputError, match="weight= and counts= exclude each other"):
         audited(rows | {"n": rows["age"]}, tmp_path, weight="w", counts=True)
     with pytest.raises(InputError, match=r"weight column 'w' of .* must not be negative"):
         audited(rows | {"w": rows["w"] - 1}, tmp_path, weight="w")
