@@ -14,6 +14,7 @@ from shasam.report.runs import predictions_of, recorded_subject
 from shasam.report.subject import Subject
 from shasam.report.verdict import comparison_line, count, percent
 from shasam.runs.directory import RunDirectory
+from shasam.spec.own_images import OWN
 
 PLAIN = "ce"  # what a fairer model is held against
 _SIBLINGS = 200  # runs of a folder that are looked at for the plain one
@@ -71,7 +72,7 @@ class RunAnswer:
         run, said = self.run, []
         own = run.settings.get("model")
         scratch = isinstance(own, dict) and own.get("encoder") == "resnet18" and not own.get("init")
-        if run.unit == "images" and scratch and run.protocol.get("source") == "table":
+        if run.unit == "images" and scratch and run.protocol.get("source") in OWN:
             said.append(
                 f"Start from a pretrained network: {WORTH}. pip install 'shasam[pretrained]', "
                 "and the same command takes it."

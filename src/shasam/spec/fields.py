@@ -98,7 +98,8 @@ class DataSpec(BaseModel):
     name: Annotated[str, Parameter(name="--data")] = Field(
         "faces",
         description="Data source: faces, utkface, celeba, table (your own images, with --csv), "
-        "embeddings (your own vectors, with --features), clusters.",
+        "embeddings (your own vectors, with --features), datasets (of Hugging Face, with --root), "
+        "clusters.",
     )
     root: Path | None = Field(None, description="Folder that holds the images.")
     csv: Path | None = Field(
@@ -108,7 +109,7 @@ class DataSpec(BaseModel):
     )
     csv_sha256: Annotated[str | None, Parameter(parse=False)] = Field(
         None,
-        description="Hash of the table's content, filled in: a changed table is another run.",
+        description="Hash of the table or data set, filled in: another content is another run.",
     )
     features: Path | None = Field(
         None,
@@ -123,7 +124,9 @@ class DataSpec(BaseModel):
     features_dim: Annotated[int | None, Parameter(parse=False)] = Field(
         None, ge=1, le=1_000_000, description="Numbers in a vector, filled in."
     )
-    path_column: str = Field("path", description="Column with the path of each image.")
+    path_column: str = Field(
+        "path", description="Column with the path of each image, or with the image (datasets)."
+    )
     id_column: str | None = Field(None, description="Column with a unique id; else the path.")
     split_column: str | None = Field(
         None, description="Column with train, val or test; 'split' is used when it is there."

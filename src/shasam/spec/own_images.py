@@ -21,6 +21,7 @@ ENCODER = "efficientnet-lite0"
 SIZE = 96  # pixels; half of the arithmetic of 128, and faces are still told apart
 BLOCKS = 8  # of 16 that are trained
 STEPS = 300
+OWN = ("table", "datasets")  # sources of a user's own images
 PROFILES = ("cpu", "quick")  # the others say which network they are for, or that it does not matter
 # The frozen blocks cost two passes over every image where they are kept, and one over every view
 # of every step where they are not. Above so many images a single run is faster without them
@@ -41,7 +42,7 @@ def starting_point(
     """The network for ``runs`` runs of a method on the images that the flags name."""
     body = full_keys(asked)
     data = with_source(body.get("data") or {})
-    if data.get("name") != "table" or body.get("model") or profile not in PROFILES:
+    if data.get("name") not in OWN or body.get("model") or profile not in PROFILES:
         return StartingPoint()
     if not takes_any_encoder(method):
         return StartingPoint()

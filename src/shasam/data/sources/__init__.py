@@ -2,6 +2,14 @@
 
 from __future__ import annotations
 
-from shasam.data.sources import celeba, clusters, embeddings, faces, table, utkface
+from shasam.data.sources import (
+    celeba,
+    clusters,
+    embeddings,
+    faces,
+    hugging_face,
+    table,
+    utkface,
+)
 
-__all__ = ["celeba", "clusters", "embeddings", "faces", "table", "utkface"]
+__all__ = ["celeba", "clusters", "embeddings", "faces", "hugging_face", "table", "utkface"]
