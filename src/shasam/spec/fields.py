@@ -396,6 +396,11 @@ class TrainSpec(BaseModel):
         description="Other columns, or rules over them, that heads of three strengths learn to "
         "predict from the frozen features, without the sensitive attribute.",
     )
+    calibrate: Annotated[bool, Parameter(negative=())] = Field(
+        False,
+        description="Fit a temperature on the validation split, so that a confidence of 80 % is "
+        "right 8 times in 10; predictions stay the same.",
+    )
     collapse_cosine: float = Field(
         0.95, gt=0, le=1, description="Mean cosine of the projections that counts as a collapse."
     )
@@ -436,6 +441,8 @@ class TrainSpec(BaseModel):
             body.pop("on_plateau", None)
         if not self.transfer:
             body.pop("transfer", None)
+        if not self.calibrate:
+            body.pop("calibrate", None)
         return body
 
     def stage(self, name: str) -> StageSpec:
