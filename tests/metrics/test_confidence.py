@@ -90,7 +90,9 @@ def test_an_audit_prints_it_and_the_page_has_it(tmp_path, monkeypatch, capsys) -
 # In a run: fitted on validation, kept with the weights, reported by group.
 # -------------------------------------------------------------------------------------------------
 
-FLAGS = "--features x.npy --csv labels.csv --target t --sensitive s --steps 400 --lr 0.01 --device cpu"
+FLAGS = (
+    "--features x.npy --csv labels.csv --target t --sensitive s --steps 400 --lr 0.01 --device cpu"
+)
 
 
 @pytest.fixture(scope="module")
