@@ -118,6 +118,7 @@ def test_axe_finds_nothing_serious(
 def test_filters_show_only_what_was_chosen_and_say_so(browser: Any, page_file: Path) -> None:
     page = browser.new_page()
     page.goto(page_file.as_uri())
+    page.click("#mining > summary")
     shown = "[...document.querySelectorAll('article.step')].filter(a => !a.hidden).length"
     assert page.evaluate(shown) == 1  # the last step is chosen to begin with
     page.select_option("select[name=step]", "")
@@ -134,6 +135,7 @@ def test_the_page_can_be_read_without_script_colour_or_mouse(browser: Any, page_
     context = browser.new_context(java_script_enabled=False)
     page = context.new_page()
     page.goto(page_file.as_uri())
+    page.click("#mining > summary")
     assert page.locator("article.step:visible").count() == 6
     assert page.locator("[data-filters]:visible").count() == 0
     context.close()
@@ -146,4 +148,19 @@ def test_the_page_can_be_read_without_script_colour_or_mouse(browser: Any, page_
     assert page.evaluate("document.activeElement.className") == "skip"
     levels = page.evaluate("[...document.querySelectorAll('h1,h2,h3,h4')].map(h => +h.tagName[1])")
     assert levels[0] == 1 and all(b - a <= 1 for a, b in pairwise(levels))
+    page.close()
+
+
+def test_a_run_is_a_page_to_show_and_prints_what_is_unfolded(browser: Any, page_file: Path) -> None:
+    page = browser.new_page(viewport={"width": 1200, "height": 900})
+    page.goto(page_file.as_uri())
+    parts = [".tiles", "#verdict ol", "#groups figure", "#training > h2"]
+    tops = [page.locator(part).first.bounding_box()["y"] for part in parts]
+    assert tops == sorted(tops) and tops[-1] < 1900  # verdict, what to do, groups, then research
+    assert page.locator("table.confusion:visible").count() == 0
+    page.emulate_media(media="print")
+    page.evaluate("window.dispatchEvent(new Event('beforeprint'))")
+    assert page.locator("table.confusion:visible, #training:visible").count() == 0
+    page.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
+    assert page.locator("table.confusion:visible").count() > 0
     page.close()
