@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 export PYTHONUNBUFFERED = 1
 
-.PHONY: help install demo test test-all test-learns test-ray test-reliability fuzz test-pythons test-newest test-oldest test-cpus bench lint docs dist audit-dependencies clean
+.PHONY: help install demo test test-all test-learns test-ray test-reliability fuzz test-pythons test-newest test-oldest test-cpus bench lint docs notebooks dist audit-dependencies clean
 .DEFAULT_GOAL := help
 
 help:
@@ -24,6 +24,7 @@ help:
 	@echo "make bench      speed: ratios to peers and to the limits of this machine"
 	@echo "make lint       ruff and mypy"
 	@echo "make docs       the documentation site in site/, with every dead link an error"
+	@echo "make notebooks  run the notebooks of docs/notebooks again and store their outputs"
 	@echo "make install    the environment in $(VENV), made by the other targets as they need it"
 
 $(BIN)/python:
@@ -117,6 +118,10 @@ lint: $(VENV)/.installed-torch,lint
 	$(BIN)/ruff check $(CODE)
 	$(BIN)/ruff format --check $(CODE)
 	$(BIN)/mypy
+
+# runs every notebook and stores what it shows
+notebooks: $(VENV)/.installed-torch,jpeg,test,notebooks
+	$(BIN)/python tools/notebooks.py
 
 docs: $(VENV)/.installed-docs
 	$(BIN)/python -m mkdocs build --strict

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import re
@@ -18,6 +19,7 @@ from PIL import Image
 from shasam.cli import app
 from shasam.errors import DataError, ShasamError
 from shasam.output import Screen
+from shasam.registry import lookup, names
 from shasam.report.answer import plain_command
 from shasam.runs.directory import RunDirectory
 from shasam.spec.layers import starting_point
@@ -297,6 +299,18 @@ def test_a_dry_sweep_names_the_keys_that_differ(desk: Desk, vectors) -> None:
     ]
 
 
+@pytest.mark.parametrize("name", sorted({*names("method")} - {"posthoc"}))
+def test_every_option_of_a_method_has_a_sentence_and_the_strength_is_first(name: str) -> None:
+    kind = lookup("method", name)
+    without = [k for k, field in kind.Config.model_fields.items() if not field.description]
+    assert not without
+    shown = io.StringIO()
+    with contextlib.redirect_stdout(shown):
+        app(["methods", name], result_action="return_value")
+    rows = [line.split("│")[1].strip() for line in shown.getvalue().splitlines() if "│" in line]
+    assert rows and (kind.dial is None or rows[0] == kind.dial.option)
+
+
 def test_progress_tells_accuracy_gap_and_time_left(monkeypatch) -> None:
     now = [100.0]
     monkeypatch.setattr("shasam.training.monitor.time.monotonic", lambda: now[0])
@@ -304,10 +318,23 @@ def test_progress_tells_accuracy_gap_and_time_left(monkeypatch) -> None:
     progress = TrainingProgress(console=Screen(file=io.StringIO()))
     monkeypatch.setattr(progress, "say", lambda text, style=None: told.append(text))
     progress.start("learn", 0, 100)
-    progress.epoch("learn", 1, {"val accuracy": 0.823, "val eo_mean": 0.076})
+    progress.epoch("learn", 1, 0.5, {"accuracy": 0.823, "eo_mean": 0.076})
     now[0] += 60
     progress.step(25, 0.5, 80.0, None)
     assert "validation 82.3 %, gap 7.6" in told[-1] and "3 min left" in told[-1]
+
+
+def test_a_stage_without_a_classifier_tells_what_a_probe_knows_and_no_jargon(
+    desk: Desk, vectors
+) -> None:
+    flags = ON_VECTORS.replace("--steps 20", "--steps 60")
+    shown = desk.types(f"shasam train supcon {flags} --out probed --no-report")
+    told = [line for line in shown.splitlines() if line.startswith("learn step")]
+    assert [line.split()[2] for line in told if "linear probe" in line] == [
+        "12:", "24:", "36:", "48:",
+    ]  # fmt: skip
+    assert re.search(r"validation by a linear probe \d+\.\d %, gap \d+\.\d", told[0])
+    assert "mean_cosine" not in shown and "wrong side" not in shown
 
 
 def test_groups_that_are_missing_and_weights_are_sentences() -> None:

@@ -9,6 +9,7 @@ commands themselves.
 from __future__ import annotations
 
 import ast
+import json
 import posixpath
 import re
 from pathlib import Path
@@ -24,6 +25,8 @@ HOME = {
     "CONTRIBUTING.md": "CONTRIBUTING.md",
     "SECURITY.md": "SECURITY.md",
 }
+ORDER = ("faces", "embeddings", "audit", "submodular", "mining")
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _FIELDS = re.compile(r"<!-- fields of ([\w.]+) -->")
 _LINK = re.compile(r"(!?)\[((?:[^\]\[]|\[[^\]]*\])*)\]\(([^)\s]+)\)")
 
@@ -38,6 +41,8 @@ def place_of(path: str) -> str | None:
     """
     if path in HOME:
         return HOME[path]
+    if path.startswith("docs/notebooks/") and path.endswith(".ipynb") and (ROOT / path).is_file():
+        return path.removeprefix("docs/").removesuffix(".ipynb") + ".md"
     if path.startswith("docs/") and (ROOT / path).is_file():
         return path.removeprefix("docs/")
     if path.startswith("experiments/"):
@@ -46,8 +51,8 @@ def place_of(path: str) -> str | None:
     return None
 
 
-def with_links_of_the_site(text: str, source: str) -> str:
-    """Rewrite the links of a page; ``source`` is its path in the repository.
+def with_links_of_the_site(text: str, source: str, keep: str | None = None) -> str:
+    """Rewrite the links of a page; ``source`` is its path in the repository, ``keep`` a link as is.
 
     A link to a file that is no page of the site, such as a grid, becomes its plain text. A link to
     a file that is not in the repository either stays as it is: the build then fails on it.
@@ -60,7 +65,7 @@ def with_links_of_the_site(text: str, source: str) -> str:
 
     def moved(link: re.Match[str]) -> str:
         picture, words, target = link.groups()
-        if re.match(r"[a-z]+:|#", target):
+        if target == keep or re.match(r"[a-z]+:|#", target):
             return link.group(0)
         path, mark, anchor = target.partition("#")
         wanted = posixpath.normpath(posixpath.join(posixpath.dirname(source), path))
@@ -105,6 +110,56 @@ def table_of_fields(path: str) -> str:
     return "\n".join(lines)
 
 
+def notebooks() -> list[Path]:
+    """The notebooks, in the order in which people come to them."""
+    found = sorted(ROOT.glob("docs/notebooks/*.ipynb"))
+    return sorted(found, key=lambda path: (*ORDER, path.stem).index(path.stem))
+
+
+def page_of_notebook(path: Path) -> str:
+    """Write a notebook with its stored outputs as a page."""
+    book = json.loads(path.read_text(encoding="utf-8"))
+    parts = []
+    for cell in book["cells"]:
+        source = "".join(cell["source"])
+        if cell["cell_type"] == "markdown":
+            parts.append(source)
+            continue
+        parts.append(f"```python\n{source}\n```")
+        parts += [shown for output in cell["outputs"] if (shown := _output(output))]
+    head, _, rest = "\n\n".join(parts).partition("\n")
+    link = f"[Download this notebook]({path.name}){{: download }}"
+    return f"{head}\n\n{link}\n{rest}\n"
+
+
+def _output(output: dict[str, Any]) -> str:
+    """A picture, a table, or text; what a notebook shows of itself first, first."""
+    data = output.get("data", {})
+    if "image/png" in data:
+        picture = "".join(data["image/png"]).replace("\n", "")
+        return f'<img class="output" alt="" src="data:image/png;base64,{picture}">'
+    if "text/html" in data and "<table" in (table := "".join(data["text/html"])):
+        table = re.sub(r"<style.*?</style>", "", table, flags=re.S)
+        table = table.replace(' border="1" class="dataframe"', "")
+        # without empty lines, which would end the block of HTML
+        return '<div class="output">' + re.sub(r"\n\s*", "", table) + "</div>"
+    text = "".join(output.get("text") or data.get("text/plain") or [])
+    return f"```text\n{re.sub(_COLOUR, '', text).rstrip()}\n```" if text.strip() else ""
+
+
+def on_config(config: Any) -> Any:
+    """Put every notebook into the navigation (called by mkdocs)."""
+    entries = [{titled(path): f"notebooks/{path.stem}.md"} for path in notebooks()]
+    config.nav.insert(1, {"Notebooks": entries})
+    return config
+
+
+def titled(path: Path) -> str:
+    """The heading of a notebook."""
+    first = "".join(json.loads(path.read_text(encoding="utf-8"))["cells"][0]["source"])
+    return first.splitlines()[0].removeprefix("# ")
+
+
 def on_files(files: Files, config: Any) -> Files:
     """Add the pages that are no files of docs/ (called by mkdocs)."""
     sources = [*HOME, *(p.relative_to(ROOT).as_posix() for p in ROOT.glob("experiments/*/*.md"))]
@@ -115,6 +170,12 @@ def on_files(files: Files, config: Any) -> Files:
         text = with_links_of_the_site(text, source)
         files.append(File.generated(config, page, content=text))
     files.append(File.generated(config, "api/commands.md", content=command_page()))
+    for path in notebooks():
+        source = path.relative_to(ROOT).as_posix()
+        page = place_of(source)
+        assert page is not None
+        text = with_links_of_the_site(page_of_notebook(path), source, keep=path.name)
+        files.append(File.generated(config, page, content=text))
     return files
 
 

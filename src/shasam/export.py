@@ -156,7 +156,7 @@ class Graph(nn.Module):
         x = inputs if self.vectors else plain(inputs.permute(0, 3, 1, 2))
         x = x if self.front is None else self.front(x)
         scores_BC = next(iter(self.method.logits(x).values()))
-        scores_BC = torch.softmax(scores_BC.float(), dim=1)
+        scores_BC = self.method.probabilities(scores_BC.float())
         if group is None or uniform is None:
             return scores_BC, scores_BC.argmax(dim=1)
         return scores_BC, self.method.decision(scores_BC, group, uniform)

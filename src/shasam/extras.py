@@ -22,6 +22,10 @@ MODULES = {
     "pml": ("pytorch_metric_learning",),
     "ray": ("ray",),
     "faiss": ("faiss",),
+    "tensorboard": ("tensorboard",),
+    "mlflow": ("mlflow",),
+    "wandb": ("wandb",),
+    "trackio": ("trackio",),
 }
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from PIL import Image
+from tests.data.test_hugging_face import saved
 from tests.data.test_sources import celeba, utkface
 
 
@@ -26,6 +27,7 @@ def make_world(folder: Path) -> Path:
     _predictions(folder / "predictions.csv", rng)
     _scored(folder / "people_scored.csv", rng)
     _applicants(folder / "applicants.csv", rng)
+    saved(folder / "people_hf")
     (folder / "scenarios.yaml").write_text(
         "- {attribute: sex, metric: eo_mean, at_most: 0.5, review: 2027-01-15}\n"
         "- {attribute: sex, group: f, metric: selection, at_least: 0.1}\n"
@@ -45,7 +47,8 @@ def _people(folder: Path, rng: np.random.Generator) -> None:
             path = folder / place / name
             path.parent.mkdir(parents=True, exist_ok=True)
             Image.fromarray(pixels).resize((24, 24)).save(path, quality=90)
-    _table(folder / "people.csv", ["path", "smiling", "age", "person", "gender"], rows)
+    for name in ("people.csv", "new.csv"):
+        _table(folder / name, ["path", "smiling", "age", "person", "gender"], rows)
     picture = Image.fromarray(rng.integers(0, 256, (24, 24, 3), dtype=np.uint8))
     for name in ("new_photos/1.jpg", "new_photos/2.jpg", "folder/1.jpg", "one.jpg", "two.jpg"):
         (folder / name).parent.mkdir(exist_ok=True)

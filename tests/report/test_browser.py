@@ -155,3 +155,18 @@ def test_the_page_can_be_read_without_script_colour_or_mouse(browser: Any, page_
     levels = page.evaluate("[...document.querySelectorAll('h1,h2,h3,h4')].map(h => +h.tagName[1])")
     assert levels[0] == 1 and all(b - a <= 1 for a, b in pairwise(levels))
     page.close()
+
+
+def test_a_run_is_a_page_to_show_and_prints_what_is_unfolded(browser: Any, page_file: Path) -> None:
+    page = browser.new_page(viewport={"width": 1200, "height": 900})
+    page.goto(page_file.as_uri())
+    parts = [".tiles", "#verdict ol", "#groups figure", "#training > h2"]
+    tops = [page.locator(part).first.bounding_box()["y"] for part in parts]
+    assert tops == sorted(tops)  # verdict, what to do, groups, then research
+    assert page.locator("table.confusion:visible").count() == 0
+    page.emulate_media(media="print")
+    page.evaluate("window.dispatchEvent(new Event('beforeprint'))")
+    assert page.locator("table.confusion:visible, #training:visible").count() == 0
+    page.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
+    assert page.locator("table.confusion:visible").count() > 0
+    page.close()

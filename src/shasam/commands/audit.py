@@ -39,6 +39,7 @@ def audit(
     slices: Annotated[list[str] | None, Parameter(negative=())] = None,
     min_slice: int = 50,
     regression: Annotated[bool, Parameter(negative=())] = False,
+    abstain: Annotated[bool, Parameter(negative=())] = False,
     all_metrics: Annotated[bool, Parameter(negative=())] = False,
     json: Path | None = None,
     html: Path | None = None,
@@ -110,6 +111,9 @@ def audit(
         Fewest rows of a slice.
     regression
         Label and prediction are numbers: error and bias of each group.
+    abstain
+        Also print what leaving out the least sure answers costs: the share of each group that is
+        answered, and the accuracy of those answers. It needs scores.
     all_metrics
         Print every metric instead of the usual ten.
     json
@@ -214,7 +218,8 @@ def audit(
         lines.append(f"checks: {junit}")
     if summary is not None:
         add_summary(summary, flat, limits, pairs)
-    print_audit(flat, pairs, None if all_metrics else [limit.metric for limit in limits])
+    also = None if all_metrics else [limit.metric for limit in limits]
+    print_audit(flat, pairs, also, abstain)
     for told in (*lines, *(j.line for j in found)):
         say(told)
     broken = [line for limit in limits for s in flat if (line := limit.broken(s))]

@@ -31,7 +31,9 @@ def methods(name: str | None = None) -> None:
                 f"its strength is {kind.dial.option}: from mild to strong {values}", soft_wrap=True
             )
         table = Table("option", "default", "what it does")
-        for option, default, words in _options_of(kind.Config):
+        first = kind.dial.option if kind.dial is not None else None
+        options = sorted(_options_of(kind.Config), key=lambda row: row[0] != first)
+        for option, default, words in options:
             table.add_row(option, default, words)
         console.print(table)
         console.print(f"set one with: shasam train {name} --set options.<option>=<value>")

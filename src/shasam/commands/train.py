@@ -153,7 +153,7 @@ def train(
     on_collapse: Literal["warn", "stop"] = "warn",
     allow_chance: Annotated[bool, Parameter(negative=())] = False,
     reproducible: Annotated[bool, Parameter(negative=())] = False,
-    tensorboard: Annotated[bool, Parameter(negative=())] = False,
+    log: str | None = None,
     baseline: bool = True,
     details: Annotated[bool, Parameter(negative=())] = False,
     report: bool = True,
@@ -199,8 +199,9 @@ def train(
         Runs of the profile smoke are too short to learn and need no such flag.
     reproducible
         Use AVX2 and one thread: the same bits on every x86-64 processor, but slower.
-    tensorboard
-        Also write TensorBoard files.
+    log
+        Also write the numbers to a logger: tensorboard, mlflow, wandb or trackio, or several with
+        commas.
     baseline
         Also train plain cross-entropy where that takes little (vectors, cached blocks), to compare
         with; --no-baseline leaves it out.
@@ -237,6 +238,7 @@ def train(
         emit(spec.as_yaml())
         return
 
+    from shasam.integrations.loggers import loggers as opened
     from shasam.pipeline.execute import execute, write_page
     from shasam.runs.directory import RunDirectory
     from shasam.training.monitor import TrainingProgress
@@ -249,7 +251,7 @@ def train(
         rank_timeout=rank_timeout,
         quiet=quiet,
         on_collapse=on_collapse,
-        tensorboard=tensorboard,
+        listeners=opened(log) if log else (),
         thumbnails=thumbnails,
     )
     progress = TrainingProgress(quiet, console)

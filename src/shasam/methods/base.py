@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+import torch
 from pydantic import BaseModel, ConfigDict
 from torch import Tensor, nn
 
@@ -90,9 +91,12 @@ class Method(nn.Module):
     # True where ``decision`` reads the group of an image
     decides_by_group: ClassVar[bool] = False
 
+    temperature_fitted: Tensor | None
+
     def __init__(self, config: MethodConfig, encoder: Encoder, classes: int, groups: int) -> None:
         super().__init__()
         self.config, self.encoder, self.classes, self.groups = config, encoder, classes, groups
+        self.register_buffer("temperature_fitted", None)  # not in the weights where there is none
 
     def stages(self) -> tuple[Stage, ...]:
         """List the stages of training, in order."""
@@ -146,6 +150,21 @@ class Method(nn.Module):
         """
         features = self.features(images)
         return features.get("projection", features["encoder"])
+
+    def make_room_for_temperature(self) -> None:
+        """Hold a temperature of 1, to be fitted on validation and kept with the weights."""
+        if self.has_rule:
+            raise SpecError(
+                f"{type(self).__name__} decides by thresholds on its own scores, which a "
+                "temperature would move; leave out --calibrate"
+            )
+        self.temperature_fitted = torch.ones(())
+
+    def probabilities(self, scores_BC: Tensor) -> Tensor:
+        """Turn the method's own class scores into probabilities: softmax(scores / temperature)."""
+        if self.temperature_fitted is not None:
+            scores_BC = scores_BC / self.temperature_fitted.to(scores_BC)
+        return torch.softmax(scores_BC, dim=1)
 
     def after_training(self, validation: Predictions) -> None:
         """Fit what is fitted on validation predictions (post-processing); most fit nothing."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -24,10 +24,15 @@ from shasam.types import Batch, Losses, Predictions
 # -------------------------------------------------------------------------------------------------
 
 
+Hidden = Annotated[
+    int | None, Field(description="Units of the classifier's hidden layer; null: a linear one.")
+]
+
+
 class CEConfig(MethodConfig):
     """Settings of cross-entropy."""
 
-    classifier_hidden: int | None = None  # null: a linear classifier
+    classifier_hidden: Hidden = None
 
 
 @register("ce", kind="method")
@@ -94,7 +99,7 @@ class BalancedHidden(Balanced):
     reference = "ours: the control for a projection's features"
 
     class Config(CEConfig):
-        classifier_hidden: int | None = 128
+        classifier_hidden: Hidden = 128
 
 
 # -------------------------------------------------------------------------------------------------
@@ -115,7 +120,11 @@ class Reweight(CE):
     reference = "Kamiran and Calders, KAIS 2012 (reweighing); inverse frequency: folklore"
 
     class Config(CEConfig):
-        scheme: Literal["inverse", "independence"] = "inverse"
+        scheme: Literal["inverse", "independence"] = Field(
+            "inverse",
+            description="inverse: every cell weighs the same; independence: cells weigh as if "
+            "target and group were independent.",
+        )
 
     config: Config
     counts_CG: Tensor
@@ -165,9 +174,14 @@ class GroupDRO(CE):
     dial = Dial("step", (0.001, 0.01, 0.1))
 
     class Config(CEConfig):
-        step: float = Field(0.01, ge=0)  # of the exponentiated update
-        # the published commands draw every cell equally often (--reweight_groups): "balanced"
-        sampling: Literal["natural", "balanced"] = "natural"
+        step: float = Field(
+            0.01, ge=0, description="How fast the weight of a cell with a high loss grows."
+        )
+        sampling: Literal["natural", "balanced"] = Field(
+            "natural",
+            description="Batches as rows come, or every cell equally often, as the published "
+            "commands do (--reweight_groups).",
+        )
 
     config: Config
     weights_K: Tensor

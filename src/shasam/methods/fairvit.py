@@ -174,16 +174,33 @@ class FairViT(CE):
     row_wise = False
 
     class Config(CEConfig):
-        supervision: float = Field(1.0, ge=0, json_schema_extra={"weight": None})
-        distance: float = Field(0.1, ge=0, json_schema_extra={"weight": None})
-        distance_from: float = Field(1 / 30, ge=0, le=1)  # share of training, published: epoch 2
-        refit_every: int = Field(50, ge=1)  # steps between fits of the boundary
-        supervised_blocks: int = Field(5, ge=0)  # the last ones; published: 8 to 12
-        chunks: int = Field(5, ge=1)  # masks per sensitive group; published: chunks of identities
-        weight_start: float = 2.0  # of c_g
-        weight_ceiling: float = Field(4.0, gt=0)
-        weight_lr: float = Field(1.0, ge=0)  # plain SGD; published: 1, README: 3
-        masks_at_test: bool = True
+        supervision: float = Field(
+            1.0, ge=0, json_schema_extra={"weight": None},
+            description="Weight of the classifiers on inner blocks.",
+        )  # fmt: skip
+        distance: float = Field(
+            0.1, ge=0, json_schema_extra={"weight": None},
+            description="Weight of the distance to the line between right and wrong answers.",
+        )  # fmt: skip
+        distance_from: float = Field(
+            1 / 30, ge=0, le=1,
+            description="Share of training before the distance counts (published: epoch 2).",
+        )  # fmt: skip
+        refit_every: int = Field(50, ge=1, description="Steps between fits of that line.")
+        supervised_blocks: int = Field(
+            5, ge=0, description="Last blocks with a classifier of their own (published: 8 to 12)."
+        )
+        chunks: int = Field(
+            5, ge=1, description="Masks of each group (published: chunks of identities)."
+        )
+        weight_start: float = Field(2.0, description="Weight c_g of a mask at the start.")
+        weight_ceiling: float = Field(4.0, gt=0, description="Largest weight of a mask.")
+        weight_lr: float = Field(
+            1.0, ge=0, description="Learning rate of the masks' weights (published: 1, README: 3)."
+        )
+        masks_at_test: bool = Field(
+            True, description="false: predict without the masks, as the released code does."
+        )
 
     config: Config
     recent: Tensor

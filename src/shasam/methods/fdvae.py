@@ -99,16 +99,36 @@ class FDVAE(Method):
     needs_images = True
 
     class Config(MethodConfig):
-        block: int = Field(20, ge=1)  # latents of each of the three blocks
-        tc: float = Field(6.4, ge=0, json_schema_extra={"weight": None})
-        attribute: float = Field(5.0, ge=0, json_schema_extra={"weight": None})
-        reversal: float = Field(10.0, ge=0, json_schema_extra={"weight": None})
-        reversal_factor: float = Field(10.0, ge=0)
-        target: float = Field(10.0, ge=0, json_schema_extra={"weight": None})
-        mutual: float = Field(0.05, ge=0, json_schema_extra={"weight": None})
-        hidden: int = Field(1000, ge=1)  # of every 6-layer perceptron
-        # weights start as N(0, this), biases at 0 (published: 0.02); null: torch's own start
-        start_deviation: float | None = Field(None, gt=0)
+        block: int = Field(20, ge=1, description="Latents of each of the three blocks.")
+        tc: float = Field(
+            6.4, ge=0, json_schema_extra={"weight": None},
+            description="Weight of the total correlation, which keeps the blocks independent.",
+        )  # fmt: skip
+        attribute: float = Field(
+            5.0, ge=0, json_schema_extra={"weight": None},
+            description="Weight of reading target and group from their own blocks.",
+        )  # fmt: skip
+        reversal: float = Field(
+            10.0, ge=0, json_schema_extra={"weight": None},
+            description="Weight of the adversaries that read each from the other's block.",
+        )  # fmt: skip
+        reversal_factor: float = Field(
+            10.0, ge=0, description="What a reversed gradient is multiplied by."
+        )
+        target: float = Field(
+            10.0, ge=0, json_schema_extra={"weight": None},
+            description="Weight of the target in the second stage.",
+        )  # fmt: skip
+        mutual: float = Field(
+            0.05, ge=0, json_schema_extra={"weight": None},
+            description="Share of the mutual block that the classifier sees.",
+        )  # fmt: skip
+        hidden: int = Field(1000, ge=1, description="Units of every layer of the perceptrons.")
+        start_deviation: float | None = Field(
+            None, gt=0,
+            description="Weights start as N(0, this), biases at 0 (published: 0.02); null: as "
+            "torch starts them.",
+        )  # fmt: skip
 
     config: Config
     encoder: LatentEncoder

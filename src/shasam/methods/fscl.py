@@ -34,7 +34,9 @@ class SupCon(TwoStage):
     reference = "Khosla et al., NeurIPS 2020 (SupCon)"
 
     class Config(TwoStageConfig):
-        temperature: float = Field(0.1, gt=0)
+        temperature: float = Field(
+            0.1, gt=0, description="τ, which similarities are divided by; small: near ones count."
+        )
 
     config: Config
 
@@ -62,7 +64,9 @@ class FSCL(TwoStage):
     group_normalised: ClassVar[bool] = False
 
     class Config(TwoStageConfig):
-        temperature: float = Field(0.1, gt=0)
+        temperature: float = Field(
+            0.1, gt=0, description="τ, which similarities are divided by; small: near ones count."
+        )
 
     config: Config
 

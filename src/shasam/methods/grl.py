@@ -29,9 +29,12 @@ class GRL(CE):
     dial = Dial("strength", (0.3, 1.0, 3.0))
 
     class Config(CEConfig):
-        strength: float = Field(1.0, ge=0, json_schema_extra={"weight": "ce"})
-        slope: float = Field(10.0, gt=0)  # of the ramp
-        hidden: int = Field(128, ge=1)  # units of the adversary's layer
+        strength: float = Field(
+            1.0, ge=0, json_schema_extra={"weight": "ce"},
+            description="How strongly the adversary's gradient is reversed at the end.",
+        )  # fmt: skip
+        slope: float = Field(10.0, gt=0, description="How soon the reversal reaches its strength.")
+        hidden: int = Field(128, ge=1, description="Units of the adversary's layer.")
 
     config: Config
 

@@ -46,13 +46,26 @@ class LNL(CE):
     row_wise = False  # the predictor normalises over the batch
 
     class Config(CEConfig):
-        entropy: float = Field(0.01, ge=0, json_schema_extra={"weight": "ce"})
-        reversal: float = Field(0.1, ge=0, json_schema_extra={"weight": "ce"})
-        slope: float | None = Field(None, gt=0)  # of a ramp like GRL's; null: none, as published
-        # layer whose map is read; null: layer2, or a ViT's middle block; last: the last of either
-        tap: str | None = None
-        # published: unlearn from a baseline trained by cross-entropy, here in a stage `baseline`
-        start: Literal["scratch", "ce"] = "scratch"
+        entropy: float = Field(
+            0.01, ge=0, json_schema_extra={"weight": "ce"},
+            description="Weight of the entropy of the group's predictions, which is raised.",
+        )  # fmt: skip
+        reversal: float = Field(
+            0.1, ge=0, json_schema_extra={"weight": "ce"},
+            description="How strongly the group predictor's gradient is reversed.",
+        )  # fmt: skip
+        slope: float | None = Field(
+            None, gt=0, description="How soon the reversal reaches its strength; null: at once."
+        )
+        tap: str | None = Field(
+            None,
+            description="Layer whose map is read; null: layer2, or a ViT's middle block; last: the "
+            "last of either.",
+        )
+        start: Literal["scratch", "ce"] = Field(
+            "scratch",
+            description="ce: unlearn from a network trained by cross-entropy first, as published.",
+        )
 
     config: Config
 

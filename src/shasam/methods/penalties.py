@@ -72,7 +72,9 @@ class MMDPenalty(Penalised):
     part = "mmd"
 
     class Config(PenaltyConfig):
-        sigma: float = Field(1.0, gt=0)  # of the kernel, times the mean squared distance
+        sigma: float = Field(
+            1.0, gt=0, description="Width of the kernel, times the mean squared distance."
+        )
 
     config: Config
 
@@ -90,7 +92,9 @@ class HSICPenalty(Penalised):
     part = "hsic"
 
     class Config(PenaltyConfig):
-        sigma: float = Field(1.0, gt=0)  # of the kernel, times the mean squared distance
+        sigma: float = Field(
+            1.0, gt=0, description="Width of the kernel, times the mean squared distance."
+        )
 
     config: Config
 

@@ -21,8 +21,11 @@ from shasam.types import Batch, Losses
 class QueryConfig(CEConfig):
     """Batches of both methods."""
 
-    # the only public code draws every cell equally often
-    sampling: Literal["balanced", "natural"] = "balanced"
+    sampling: Literal["balanced", "natural"] = Field(
+        "balanced",
+        description="Batches with every cell equally often, as the only public code draws them, "
+        "or as rows come.",
+    )
 
 
 class QueryMethod(CE):
@@ -63,9 +66,15 @@ class TADeT(QueryMethod):
     dial = Dial("strength", (0.3, 1.0, 3.0))
 
     class Config(QueryConfig):
-        strength: float = Field(1.0, ge=0, json_schema_extra={"weight": "ce"})
-        alignment: float = Field(1.0, ge=0, json_schema_extra={"weight": "ce"})
-        slope: float = Field(10.0, gt=0)  # of the ramp
+        strength: float = Field(
+            1.0, ge=0, json_schema_extra={"weight": "ce"},
+            description="How strongly the adversary's gradient is reversed at the end.",
+        )  # fmt: skip
+        alignment: float = Field(
+            1.0, ge=0, json_schema_extra={"weight": "ce"},
+            description="Weight of the distance between the groups' mean queries.",
+        )  # fmt: skip
+        slope: float = Field(10.0, gt=0, description="How soon the reversal reaches its strength.")
 
     config: Config
 
@@ -92,8 +101,13 @@ class TADeTMMD(QueryMethod):
     dial = Dial("strength", (0.3, 1.0, 3.0))
 
     class Config(QueryConfig):
-        strength: float = Field(1.0, ge=0, json_schema_extra={"weight": "ce"})
-        sigma: float = Field(1.0, gt=0)  # of the kernel, times the mean squared distance
+        strength: float = Field(
+            1.0, ge=0, json_schema_extra={"weight": "ce"},
+            description="Weight of the distance between the groups' queries.",
+        )  # fmt: skip
+        sigma: float = Field(
+            1.0, gt=0, description="Width of the kernel, times the mean squared distance."
+        )
 
     config: Config
 

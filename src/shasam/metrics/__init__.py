@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from shasam.metrics.catalogue import Metric, metrics, register
+from shasam.metrics.confidence import Answered, abstention, fit_temperature
 from shasam.metrics.counts import Counts, Estimate, as_json, intersect
 from shasam.metrics.evaluation import Period, evaluate, evaluate_counts, names_of, over_time, values
 from shasam.metrics.paired import (
@@ -33,6 +34,7 @@ from shasam.metrics.scores import roc_curve, threshold_curves
 from shasam.metrics.slices import Slice, Slices, worst_slices
 
 __all__ = [
+    "Answered",
     "ByGroup",
     "Claim",
     "Comparison",
@@ -47,6 +49,7 @@ __all__ = [
     "Slice",
     "Slices",
     "Spread",
+    "abstention",
     "adjusted",
     "against",
     "as_json",
@@ -59,6 +62,7 @@ __all__ = [
     "evaluate_counts",
     "evaluate_regression",
     "evaluate_scores",
+    "fit_temperature",
     "group_rates",
     "holm",
     "intersect",

@@ -49,7 +49,10 @@ def check_start(spec: RunSpec) -> None:
 
 def _method(spec: RunSpec, encoder: nn.Module, classes: int, groups: int) -> Method:
     kind = lookup("method", spec.method)
-    return kind(kind.Config.model_validate(spec.options), encoder, classes, groups)
+    method: Method = kind(kind.Config.model_validate(spec.options), encoder, classes, groups)
+    if spec.train.calibrate:
+        method.make_room_for_temperature()
+    return method
 
 
 def outline(spec: RunSpec, classes: int, groups: int) -> Method | None:

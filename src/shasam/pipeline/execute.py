@@ -8,8 +8,8 @@ import io
 import platform
 import sys
 import warnings
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from datetime import datetime, timezone
 from importlib.metadata import version
 from pathlib import Path
@@ -31,13 +31,14 @@ from shasam.errors import (
 )
 from shasam.files import check_writable, remove_leftovers
 from shasam.methods.base import Method
+from shasam.metrics import catalogue
 from shasam.output import say
 from shasam.pipeline.build import build_method, check_activations, check_start
 from shasam.pipeline.embedding import origin_of
 from shasam.pipeline.load import VECTORS
 from shasam.pipeline.results import evaluate_run, times_opened
 from shasam.report.cards import write_model_card
-from shasam.runs.directory import RunDirectory, RunLog, stream_log
+from shasam.runs.directory import Listener, RunDirectory, RunLog, stream_log
 from shasam.runs.machine import machine
 from shasam.spec import DEFAULT_METHOD, RunSpec, resolve
 from shasam.training.cached_maps import cached_maps
@@ -152,26 +153,68 @@ def execute(
         return run
     run.make()
     with run.lock():
-        log = _begin(run, spec, data, resume)
-        started = _started(log)
-        method, state = _train(spec, run, data, fabric, runtime, resume, progress, log)
-        progress.say("evaluating on validation and test")
-        evaluate_run(run, method, data, fabric, log, "end of training")
-        weights = to_bytes(method.state_dict())
-        run.write("model.safetensors", weights)
-        mined = mining_record(log, pictures, thumbnails=runtime.thumbnails)
-        if mined:
-            run.write_json("mining.json", {"iterations": mined})
-        provenance = _provenance(spec, data, method, state, fabric, log, started)
-        provenance["model_sha256"] = hashlib.sha256(weights).hexdigest()
-        run.write_json("provenance.json", provenance)
-        write_model_card(run.path, recorded=True)
-        log.write("end", time=_now(), images_seen=state.images_seen)
-        run.write("DONE", b"")
+        log = _begin(run, spec, data, resume, runtime.listeners)
+        with _telling_how_it_ends(log):
+            _first_process(spec, run, data, pictures, fabric, runtime, resume, progress, log)
     return run
 
 
-def _begin(run: RunDirectory, spec: RunSpec, data: TrainingData, resume: bool) -> RunLog:
+def _first_process(
+    spec: RunSpec,
+    run: RunDirectory,
+    data: TrainingData,
+    pictures: TrainingData,
+    fabric: Fabric,
+    runtime: Runtime,
+    resume: bool,
+    progress: TrainingProgress,
+    log: RunLog,
+) -> None:
+    """Train, evaluate, and write the files of the run."""
+    started = _started(log)
+    method, state = _train(spec, run, data, fabric, runtime, resume, progress, log)
+    progress.say("evaluating on validation and test")
+    evaluate_run(run, method, data, fabric, log, "end of training")
+    weights = to_bytes(method.state_dict())
+    run.write("model.safetensors", weights)
+    mined = mining_record(log, pictures, thumbnails=runtime.thumbnails)
+    if mined:
+        run.write_json("mining.json", {"iterations": mined})
+    provenance = _provenance(spec, data, method, state, fabric, log, started)
+    provenance["model_sha256"] = hashlib.sha256(weights).hexdigest()
+    run.write_json("provenance.json", provenance)
+    write_model_card(run.path, recorded=True)
+    log.tell("result", **_shown(run.metrics()["test"]))
+    log.write("end", time=_now(), images_seen=state.images_seen)
+    run.write("DONE", b"")
+
+
+@contextmanager
+def _telling_how_it_ends(log: RunLog) -> Iterator[None]:
+    """Tell listeners of a run that was stopped or failed; one that ends well has told them."""
+    try:
+        yield
+    except BaseException as error:
+        log.tell("stopped", message=str(error) or type(error).__name__)
+        raise
+
+
+def _shown(metrics: Mapping[str, Any]) -> dict[str, float]:
+    """The metrics of a run's table, where they are defined."""
+    return {
+        key: metrics[key]["value"]
+        for key in catalogue.shown("run")
+        if (metrics.get(key) or {}).get("value") is not None
+    }
+
+
+def _begin(
+    run: RunDirectory,
+    spec: RunSpec,
+    data: TrainingData,
+    resume: bool,
+    listeners: Sequence[Listener] = (),
+) -> RunLog:
     """The first files of a run, or an error where it cannot begin or go on; returns its log."""
     if run.has_checkpoint and not resume:
         raise TrainingError(
@@ -188,7 +231,8 @@ def _begin(run: RunDirectory, spec: RunSpec, data: TrainingData, resume: bool) -
     for folder in (run.path, run.file("checkpoints")):
         remove_leftovers(folder, within=run.path)  # of killed processes: we hold the lock
     path = run.file("log.jsonl")
-    log = RunLog(path)
+    log = RunLog(path, listeners)
+    log.tell("begin", run=run.path.name, path=str(run.path), settings=spec.as_dict())
     if not run.has_checkpoint:
         path.unlink(missing_ok=True)
         threads = torch.get_num_threads()
@@ -351,6 +395,7 @@ def train(
     report: bool = True,
     quiet: bool = False,
     device: Device = "auto",
+    on_event: Listener | Sequence[Listener] = (),
 ) -> RunDirectory:
     """Train and evaluate a method; return its run directory.
 
@@ -380,6 +425,10 @@ def train(
         Print no progress.
     device
         "auto", "cpu", "cuda" or "mps".
+    on_event
+        A callable, or several, that is called with the name and the fields of every event: begin,
+        epoch, step, warning, result, end, and others (docs/training.md). Those of
+        ``shasam.integrations.loggers`` write to TensorBoard, MLflow, W&B and Trackio.
 
     Returns
     -------
@@ -402,7 +451,8 @@ def train(
         "seed": seed,
     }
     spec = resolve(body, overrides or {}, profile=profile)
-    runtime = Runtime(device=device, quiet=quiet)
+    listeners = (on_event,) if callable(on_event) else tuple(on_event)
+    runtime = Runtime(device=device, quiet=quiet, listeners=listeners)
     run = execute(spec, out, runtime=runtime, resume=resume)
     if report and is_first():
         write_page(run.path, tell=(lambda line: None) if quiet else say)

@@ -241,7 +241,7 @@ class Model:
             pixels = self._seen(pixels)
         if len(pixels):
             scores_nC = next(iter(self._apply(self.method.logits, pixels, batch).values()))
-            scores = torch.softmax(scores_nC, dim=1).numpy()
+            scores = self.method.probabilities(scores_nC).numpy()
         decided = scores.argmax(1)
         if self.method.has_rule:
             unknown = np.full(len(pixels), UNKNOWN)

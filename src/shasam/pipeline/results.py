@@ -20,7 +20,7 @@ from shasam.data.rules import apply_rule
 from shasam.errors import DataError, ShasamWarning
 from shasam.keyed import text_key
 from shasam.methods.base import Method
-from shasam.metrics import Counts, as_json, evaluate
+from shasam.metrics import Counts, as_json, evaluate, fit_temperature
 from shasam.metrics.intervals import draws_of_runs
 from shasam.metrics.learnt import Learnt, Skill, log_losses
 from shasam.models import Classifier
@@ -275,10 +275,14 @@ def evaluate_run(
     val_features, val = read_rows(method, data, val_rows, fabric)
     primary = next(iter(val))
     method.after_training(val[primary])
+    if method.temperature_fitted is not None:
+        val = _calibrate(method, data, val_rows, fabric)
     _write(run, "val", method, val, data, metrics)
     rows = open_test(data, log, reason)
     features, test = read_rows(method, data, rows, fabric)
     _write(run, "test", method, test, data, metrics)
+    if method.temperature_fitted is not None:
+        metrics["calibration"] = _calibration(method, test[primary], data, metrics["test"])
     read = {"val": (val_rows, val_features), "test": (rows, features)}
     metrics["probe"] = leakage(data, *read.values())
     spec = run.spec()
@@ -311,6 +315,36 @@ def evaluate_run(
     ).replace_schema_metadata(data.manifest.metadata())
     run.write("embedding.parquet", table_bytes(table))
     return metrics
+
+
+def _calibrate(
+    method: Method, data: TrainingData, rows: Tensor, fabric: Fabric
+) -> dict[str, Predictions]:
+    """Fit the temperature on validation; returns its predictions with it."""
+    assert method.temperature_fitted is not None
+    if not len(rows):
+        raise DataError("--calibrate fits a temperature on validation, and that split is empty")
+    method.temperature_fitted.fill_(1.0)  # of an evaluation before this one
+    found = next(iter(read_rows(method, data, rows, fabric)[1].values()))
+    method.temperature_fitted.fill_(fit_temperature(found.scores, found.target))
+    return read_rows(method, data, rows, fabric)[1]
+
+
+def _calibration(
+    method: Method, test: Predictions, data: TrainingData, after: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The temperature, and the calibration error of every group on test without and with it."""
+    assert method.temperature_fitted is not None
+    temperature = float(method.temperature_fitted)
+    raised = np.log(np.clip(test.scores.astype(np.float64), 1e-30, None)) * temperature
+    raised = np.exp(raised - raised.max(1, keepdims=True))
+    scores = (raised / raised.sum(1, keepdims=True)).astype(np.float32)
+    before = metrics_of(replace(test, scores=scores), data)
+    return {
+        "temperature": temperature,
+        "without": {key: found for key, found in before.items() if key.startswith("ece")},
+        "with": {key: found for key, found in after.items() if key.startswith("ece")},
+    }
 
 
 def _probed(

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from shasam.errors import ShasamError
 from shasam.metrics import Estimate
@@ -14,6 +15,7 @@ from shasam.report.runs import predictions_of, recorded_subject
 from shasam.report.subject import Subject
 from shasam.report.verdict import comparison_line, count, percent
 from shasam.runs.directory import RunDirectory
+from shasam.spec.layers import OWN
 
 PLAIN = "ce"  # what a fairer model is held against
 _SIBLINGS = 200  # runs of a folder that are looked at for the plain one
@@ -64,6 +66,8 @@ class RunAnswer:
         if self.plain is not None and self.found is not None:
             said.append(f"Plain cross-entropy ({PLAIN}): {_numbers(self.plain)}.")
             said.append(comparison_line("Your model", "the plain one", self.found))
+        if calibration := self.run.metrics().get("calibration"):
+            said.append(_calibrated(calibration))
         return said
 
     def to_do(self) -> list[str]:
@@ -71,7 +75,7 @@ class RunAnswer:
         run, said = self.run, []
         own = run.settings.get("model")
         scratch = isinstance(own, dict) and own.get("encoder") == "resnet18" and not own.get("init")
-        if run.unit == "images" and scratch and run.protocol.get("source") == "table":
+        if run.unit == "images" and scratch and run.protocol.get("source") in OWN:
             said.append(
                 f"Start from a pretrained network: {WORTH}. pip install 'shasam[pretrained]', "
                 "and the same command takes it."
@@ -146,6 +150,20 @@ def _kind(run: RunDirectory) -> tuple[object, ...]:
 def _numbers(subject: Subject) -> str:
     accuracy, gap = (subject.estimates[key] for key in ("accuracy", "eo_mean"))
     return f"{_shown(accuracy, ' %')} right, gap between groups {_shown(gap, ' points')}"
+
+
+def _calibrated(found: Mapping[str, Any]) -> str:
+    """What a temperature has done to the calibration error of every group."""
+    errors = {
+        key.removeprefix("ece_"): (found["without"][key]["value"], after["value"])
+        for key, after in found["with"].items()
+        if key.startswith("ece_") and key != "ece_max" and after["value"] is not None
+    }
+    shown = ", ".join(f"{name} {percent(a)} to {percent(b)}" for name, (a, b) in errors.items())
+    return (
+        f"Temperature {found['temperature']:.2f}, fitted on validation; calibration error on test "
+        f"without and with it, in points: {shown}."
+    )
 
 
 def _shown(e: Estimate, unit: str) -> str:

@@ -404,6 +404,7 @@ def detail(
         "bars": bars(subject),
         "scores": charts.score_curves(subject, positive),
         "calibration": charts.calibration(subject),
+        "abstention": subject.abstention,
         "confusion": _confusion(subject),
         "unit": subject.unit,
         "curved": [groups[g] for g in charts.largest_groups(subject)],

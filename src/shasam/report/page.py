@@ -26,7 +26,15 @@ from shasam.report.model_section import Budget, detail, strongest, tiles
 from shasam.report.runs import learnt_of, opened_runs, recorded_subject, subject_of
 from shasam.report.subject import Subject
 from shasam.report.svg import COLOURS, marker
-from shasam.report.verdict import count, joined, percent, probed, verdict, verdict_over
+from shasam.report.verdict import (
+    count,
+    in_short,
+    joined,
+    percent,
+    probed,
+    verdict,
+    verdict_over,
+)
 from shasam.runs.directory import RunDirectory
 
 # -------------------------------------------------------------------------------------------------
@@ -99,11 +107,13 @@ def write_report(
         "unit": subjects[0].unit,
     }
     if single:
+        short, rest = in_short(subjects[0])
         context |= {
             "title": f"{run.name} on {run.setting}",
             "kicker": f"shasam report · {tests_of(subjects[0])}",
             "alarm": learnt_of(run).sentences(subjects[0].unit),
-            "verdict": verdict(subjects[0]),
+            "verdict": short,
+            "more": rest,
             "tiles": tiles(subjects[0]),
             **_answered(run, subjects[0], details[0]),
         }
@@ -192,6 +202,7 @@ def render(context: dict[str, Any]) -> str:
         **{
             "alarm": [],
             "beside": [],
+            "more": [],
             "to_do": [],
             "forests": [],
             "forest_says": "",

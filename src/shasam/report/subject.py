@@ -26,6 +26,7 @@ from shasam.metrics import (
     group_rates,
     over_time,
 )
+from shasam.metrics.confidence import Answered, abstention
 from shasam.metrics.counts import weighted
 from shasam.metrics.evaluation import approximate
 from shasam.metrics.rates import LARGEST, RATES
@@ -292,6 +293,11 @@ class Subject:
     def attribute(self) -> str:
         """The sensitive attribute, or several joined."""
         return self.rows.attribute
+
+    @cached_property
+    def abstention(self) -> list[Answered]:
+        """Coverage and accuracy by group where the least sure answers are left out."""
+        return abstention(self.rows, level=self.drawn.level) if self.scored else []
 
     @property
     def outcome(self) -> str:

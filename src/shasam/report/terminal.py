@@ -18,12 +18,17 @@ WIDE = 100  # columns from which a metric's label fits beside its name
 
 
 def print_audit(
-    subjects: Sequence[Subject], pairs: Sequence[Pairing], also: Sequence[str] | None
+    subjects: Sequence[Subject],
+    pairs: Sequence[Pairing],
+    also: Sequence[str] | None,
+    abstain: bool = False,
 ) -> None:
     """All subjects and comparisons; ``also`` as in ``print_subject``."""
     screen = Screen()
     for subject in subjects:
         print_subject(subject, screen, also)
+        if abstain:
+            screen.print(_abstention(subject))
     for pair in pairs:
         print_pairing(pair, screen)
 
@@ -141,6 +146,23 @@ def _over_time(timeline: Timeline) -> Table:
         table.add_column(name, justify="right")
     for p in timeline.periods:
         table.add_row(p.name, count(p.rows), *_shown(p.estimate, 2), count(p.estimate.support))
+    return table
+
+
+def _abstention(subject: Subject) -> Table | str:
+    """Share of every group that is answered, and accuracy of those answers."""
+    if not subject.abstention:
+        return "--abstain needs probabilities; name their column with --score"
+    title = "Answering only where it is sure: % of each group answered (% of answers right)"
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
+    for name in ("answered", "confidence from", *subject.rows.groups):
+        table.add_column(name, justify="right", overflow="fold")
+    for a in subject.abstention:
+        cells = [
+            f"{percent(a.coverage[g].value)} ({_shown(a.accuracy[g], 1)[0]})"
+            for g in subject.rows.groups
+        ]
+        table.add_row(f"{percent(a.share)} %", percent(a.confidence), *cells)
     return table
 
 

@@ -58,6 +58,16 @@ def verdict(subject: Subject) -> list[str]:
     return lines
 
 
+def in_short(subject: Subject) -> tuple[list[str], list[str]]:
+    """Cut the verdict in two: who is harmed most and how sure that is; and all other sentences."""
+    whole, claim = verdict(subject), subject.claim
+    first = [] if subject.estimates["eo_mean"].defined else whole[:1]
+    if claim is not None:
+        first += harms(subject)[:1] if claim.real else []
+        first.append(sureness(claim, subject))
+    return first or whole[:1], [line for line in whole if line not in (first or whole[:1])]
+
+
 def verdict_over(subjects: Sequence[Subject]) -> list[str]:
     """One model through several attributes: the widest real gaps first, then what is not shown."""
     claimed = [(s, s.claim) for s in subjects if s.claim is not None]

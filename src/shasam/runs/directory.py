@@ -6,7 +6,8 @@ import io
 import json
 import math
 import os
-from collections.abc import Iterator, Mapping
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
@@ -18,7 +19,15 @@ import pyarrow.parquet as pq
 from filelock import lock_descriptor
 
 from shasam.documents import of_our_shape, read_json, read_yaml
-from shasam.errors import Argument, BusyError, CheckpointError, DataError, FileError, InputError
+from shasam.errors import (
+    Argument,
+    BusyError,
+    CheckpointError,
+    DataError,
+    FileError,
+    InputError,
+    ShasamWarning,
+)
 from shasam.files import MAX_TEXT, append, open_in_place, open_regular, read_bytes, write_atomic
 from shasam.metrics.learnt import Learnt
 from shasam.spec import ModelSpec, RunSpec, stored_spec
@@ -33,23 +42,43 @@ from shasam.types import Predictions
 _LASTING = ("test_opened", "resume", "start")
 
 
-class RunLog:
-    """The log of a run; without a path it keeps the lines in memory only."""
+Listener = Callable[[str, Mapping[str, Any]], None]  # of the name of an event and its fields
 
-    def __init__(self, path: Path | None) -> None:
+
+class RunLog:
+    """The log of a run; without a path it keeps the lines in memory only.
+
+    Listeners hear every line, and what ``tell`` says, which is not written.
+    """
+
+    def __init__(self, path: Path | None, listeners: Sequence[Listener] = ()) -> None:
         self.path = path
         self.lines: list[dict[str, Any]] = []
+        self._listeners = list(listeners)
+
+    def tell(self, event: str, **fields: Any) -> None:
+        """Call the listeners; one that fails is warned of and not called again.
+
+        Hours of training are worth more than a server that does not answer.
+        """
+        for listener in list(self._listeners):
+            try:
+                listener(event, fields)
+            except Exception as error:  # of other people's code
+                self._listeners.remove(listener)
+                message = f"a logger failed at {event!r} and is not called again: {error!r}"
+                warnings.warn(message, ShasamWarning, stacklevel=2)
 
     def write(self, event: str, **fields: Any) -> None:
         """Append one line; None is left out, NaN and infinity become null."""
         line = {"event": event, **{k: _plain(v) for k, v in fields.items() if v is not None}}
         self.lines.append(line)
-        if self.path is None:
-            return
-        try:
-            append(self.path, (json.dumps(line) + "\n").encode())
-        except FileError as error:
-            raise CheckpointError(f"the log could not be written: {error}") from error
+        if self.path is not None:
+            try:
+                append(self.path, (json.dumps(line) + "\n").encode())
+            except FileError as error:
+                raise CheckpointError(f"the log could not be written: {error}") from error
+        self.tell(**line)
 
     def size(self) -> int:
         """Bytes so far: what a checkpoint remembers."""

@@ -98,7 +98,8 @@ class DataSpec(BaseModel):
     name: Annotated[str, Parameter(name="--data")] = Field(
         "faces",
         description="Data source: faces, utkface, celeba, table (your own images, with --csv), "
-        "embeddings (your own vectors, with --features), clusters.",
+        "embeddings (your own vectors, with --features), datasets (of Hugging Face, with --root), "
+        "clusters.",
     )
     root: Path | None = Field(None, description="Folder that holds the images.")
     csv: Path | None = Field(
@@ -108,7 +109,7 @@ class DataSpec(BaseModel):
     )
     csv_sha256: Annotated[str | None, Parameter(parse=False)] = Field(
         None,
-        description="Hash of the table's content, filled in: a changed table is another run.",
+        description="Hash of the table or data set, filled in: another content is another run.",
     )
     features: Path | None = Field(
         None,
@@ -123,7 +124,9 @@ class DataSpec(BaseModel):
     features_dim: Annotated[int | None, Parameter(parse=False)] = Field(
         None, ge=1, le=1_000_000, description="Numbers in a vector, filled in."
     )
-    path_column: str = Field("path", description="Column with the path of each image.")
+    path_column: str = Field(
+        "path", description="Column with the path of each image, or with the image (datasets)."
+    )
     id_column: str | None = Field(None, description="Column with a unique id; else the path.")
     split_column: str | None = Field(
         None, description="Column with train, val or test; 'split' is used when it is there."
@@ -393,6 +396,11 @@ class TrainSpec(BaseModel):
         description="Other columns, or rules over them, that heads of three strengths learn to "
         "predict from the frozen features, without the sensitive attribute.",
     )
+    calibrate: Annotated[bool, Parameter(negative=())] = Field(
+        False,
+        description="Fit a temperature on the validation split, so that a confidence of 80 % is "
+        "right 8 times in 10; predictions stay the same.",
+    )
     collapse_cosine: float = Field(
         0.95, gt=0, le=1, description="Mean cosine of the projections that counts as a collapse."
     )
@@ -433,6 +441,8 @@ class TrainSpec(BaseModel):
             body.pop("on_plateau", None)
         if not self.transfer:
             body.pop("transfer", None)
+        if not self.calibrate:
+            body.pop("calibrate", None)
         return body
 
     def stage(self, name: str) -> StageSpec:

@@ -413,6 +413,7 @@ ENCODER = "efficientnet-lite0"
 SIZE = 96  # pixels; half of the arithmetic of 128, and faces are still told apart
 BLOCKS = 8  # of 16 that are trained
 STEPS = 300
+OWN = ("table", "datasets")  # sources of a user's own images
 _WITHOUT_NETWORK = (
     "cpu",
     "quick",
@@ -436,7 +437,7 @@ def starting_point(
     """The network for ``runs`` runs of a method on the images that the flags name."""
     body = full_keys(asked)
     data = with_source(body.get("data") or {})
-    if data.get("name") != "table" or body.get("model") or profile not in _WITHOUT_NETWORK:
+    if data.get("name") not in OWN or body.get("model") or profile not in _WITHOUT_NETWORK:
         return StartingPoint()
     if not takes_any_encoder(method):
         return StartingPoint()

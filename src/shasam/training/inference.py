@@ -129,9 +129,18 @@ def features_of(
     return on_rows(method.features, method, data, rows, fabric, batch_size)
 
 
-def to_predictions(scores_nC: Tensor, data: TrainingData, rows: Tensor) -> Predictions:
-    """Scores before the softmax to predictions, with the labels of the rows."""
-    probabilities = torch.softmax(scores_nC.float(), dim=1)
+def to_predictions(
+    scores_nC: Tensor, data: TrainingData, rows: Tensor, method: Method | None = None
+) -> Predictions:
+    """Scores before the softmax to predictions, with the labels of the rows.
+
+    With ``method`` they are its own scores, which have its temperature where it was calibrated.
+    """
+    scores_nC = scores_nC.float()
+    if method is None:
+        probabilities = torch.softmax(scores_nC, dim=1)
+    else:
+        probabilities = method.probabilities(scores_nC)
     return Predictions(
         ids=data.manifest.table.column("id").take(rows.numpy()).to_numpy(zero_copy_only=False),
         target=data.manifest.t_N[rows.numpy()].astype(np.int64),
@@ -155,7 +164,11 @@ def read_rows(
     found = on_rows(both, method, data, rows, fabric)
     features = {kind: value for (what, kind), value in found.items() if what == "features"}
     scores = {kind: value for (what, kind), value in found.items() if what == "scores"}
-    return features, {kind: to_predictions(v, data, rows) for kind, v in scores.items()}
+    primary = next(iter(scores), None)
+    return features, {
+        kind: to_predictions(v, data, rows, method if kind == primary else None)
+        for kind, v in scores.items()
+    }
 
 
 # -------------------------------------------------------------------------------------------------

@@ -6,7 +6,6 @@ import math
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -14,8 +13,7 @@ import torch
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from torch import Tensor
 
-from shasam.errors import Argument, SpecError, TrainingError
-from shasam.files import make_folder
+from shasam.errors import Argument, TrainingError
 from shasam.keyed import keyed
 from shasam.methods.base import Method, Stage
 from shasam.metrics import Counts, values
@@ -51,7 +49,7 @@ class TrainingProgress:
         self._bar: Progress | None = None
         self._shown = 0.0
         self._stage, self._total, self._first, self._began = "", 0, 0, 0.0
-        self._validated = ""
+        self._validated, self._told = "", 0.0
 
     def say(self, text: str, style: str | None = None) -> None:
         """A line that matters even between bars; warnings come through when quiet."""
@@ -95,17 +93,24 @@ class TrainingProgress:
 
     def probe(self, stage: str, step: int, numbers: Mapping[str, float]) -> None:
         """One line about a linear probe of the validation split."""
-        shown = "  ".join(f"val {k} {v:.4g}" for k, v in numbers.items())
-        self.say(f"{stage} step {step}, linear probe: {shown}")
+        self._known(numbers, "by a linear probe ")
+        self.say(f"{stage} step {step}: {self._validated}")
 
-    def epoch(self, stage: str, number: int, numbers: Mapping[str, float | None]) -> None:
-        """One line at the end of an epoch."""
-        accuracy, gap = numbers.get("val accuracy"), numbers.get("val eo_mean")
-        if accuracy is not None:
-            self._validated = f"validation {100 * accuracy:.1f} %"
-            self._validated += "  " if gap is None else f", gap {100 * gap:.1f}  "
-        shown = "  ".join(f"{k} {v:.4g}" for k, v in numbers.items() if v is not None)
-        self.say(f"{stage} epoch {number}: {shown}")
+    def epoch(self, stage: str, number: int, loss: float, val: Mapping[str, float]) -> None:
+        """One line at the end of an epoch that was validated, or after half a minute."""
+        self._known(val)
+        if not val and time.monotonic() - self._told < LINE_SECONDS:
+            return
+        self._told = time.monotonic()
+        self.say(f"{stage} epoch {number}: {self._validated}loss {loss:.4g}")
+
+    def _known(self, numbers: Mapping[str, float], how: str = "") -> None:
+        """Keep what validation has shown, for the lines and the bar that follow."""
+        accuracy, gap = numbers.get("accuracy"), numbers.get("eo_mean")
+        if accuracy is None:
+            return
+        known = f"validation {how}{100 * accuracy:.1f} %"
+        self._validated = known + ("  " if gap is None else f", gap {100 * gap:.1f}  ")
 
     def stop(self) -> None:
         """Close the bar."""
@@ -117,7 +122,7 @@ class TrainingProgress:
 
 
 # -------------------------------------------------------------------------------------------------
-# The epoch lines of the log: means of an epoch, on file, in TensorBoard and on the screen.
+# The epoch lines of the log: means of an epoch, on file and on the screen.
 # -------------------------------------------------------------------------------------------------
 
 INACTIVE_STEPS = 50  # steps without any active term before a warning
@@ -126,11 +131,8 @@ INACTIVE_STEPS = 50  # steps without any active term before a warning
 class EpochLog:
     """Adds up what the steps of an epoch report and writes its line; rank 0 alone writes."""
 
-    def __init__(
-        self, state: State, log: RunLog, progress: TrainingProgress, first: bool, board: Any
-    ) -> None:
-        self.state, self.log, self.progress = state, log, progress
-        self.first, self.board = first, board
+    def __init__(self, state: State, log: RunLog, progress: TrainingProgress, first: bool) -> None:
+        self.state, self.log, self.progress, self.first = state, log, progress, first
 
     def count(self, group: str, value: float, losses: Losses, several: bool) -> None:
         """One yield of a method: its parts and the share of terms that have a gradient."""
@@ -189,31 +191,8 @@ class EpochLog:
             "val": dict(val) if val is not None else None,
         }
         self.log.write("epoch", **line)
-        self._to_board(line)
-        shown = {"loss": loss, "active": active, "wrong side": wrong_side, **meters}
-        shown.update({f"val {k}": v for k, v in (val or {}).items()})
         if stage.inputs == "images" or self.state.step == run.total:
-            self.progress.epoch(stage.name, epoch + 1, shown)
-
-    def _to_board(self, line: Mapping[str, Any]) -> None:
-        if self.board is None:
-            return
-        flat = {f"{line['stage']}/{k}": v for k, v in line.items() if isinstance(v, float)}
-        flat.update({f"val/{k}": v for k, v in (line.get("val") or {}).items()})
-        self.board.log_metrics(flat, step=self.state.images_seen)
-
-
-def open_tensorboard(directory: Path) -> Any:
-    """A TensorBoard logger in the run directory."""
-    make_folder(directory / "tensorboard", within=directory)
-    try:
-        from lightning_fabric.loggers import TensorBoardLogger
-
-        return TensorBoardLogger(directory, name="", version="tensorboard")
-    except ModuleNotFoundError as error:
-        raise SpecError(
-            Argument("tensorboard"), f" needs `pip install shasam[tensorboard]`: {error}"
-        ) from error
+            self.progress.epoch(stage.name, epoch + 1, loss, val or {})
 
 
 # -------------------------------------------------------------------------------------------------
@@ -279,16 +258,22 @@ class CollapseWatch:
 # validation images.
 # -------------------------------------------------------------------------------------------------
 
-FIT, READ = 1024, 1024  # images, at most
+FIT = 1024  # images that a probe is fitted on, and as many that are read, at most
 
 
 def target_probe(
-    method: Method, data: TrainingData, train: Tensor, val: Tensor, fabric: Fabric, seed: int
+    method: Method,
+    data: TrainingData,
+    train: Tensor,
+    val: Tensor,
+    fabric: Fabric,
+    seed: int,
+    most: int = FIT,
 ) -> dict[str, float]:
     """Validation accuracy and EO of a linear classifier on the encoder's features."""
     t_N, s_N = data.manifest.t_N, data.manifest.s_N
-    fit = evenly(train.numpy(), t_N * data.groups + s_N, FIT, seed)
-    read = np.sort(keyed(seed, 1).permutation(val.numpy())[:READ])
+    fit = evenly(train.numpy(), t_N * data.groups + s_N, most, seed)
+    read = np.sort(keyed(seed, 1).permutation(val.numpy())[:most])
     found = features_of(method, data, torch.from_numpy(np.concatenate([fit, read])), fabric)
     x, read_x = found["encoder"].split([len(fit), len(read)])
     target = torch.from_numpy(t_N[fit].astype(np.int64))

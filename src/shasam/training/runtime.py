@@ -26,6 +26,7 @@ from torch.distributed import distributed_c10d
 
 from shasam.errors import Argument, SpecError, Stopped, TrainingError
 from shasam.models.processes import Share
+from shasam.runs.directory import Listener
 from shasam.spec.fields import TrainSpec
 
 # -------------------------------------------------------------------------------------------------
@@ -202,7 +203,7 @@ class Runtime:
     quiet: bool = False
     on_collapse: Literal["warn", "stop"] = "warn"
     checkpoint_seconds: float = 20.0  # what a kill may cost; the end of a stage is saved anyway
-    tensorboard: bool = False
+    listeners: tuple[Listener, ...] = ()  # called with every event of the log
     thumbnails: bool = True  # small pictures of mined images in mining.json and on the page
     notes: bool = True  # of what is mined, at four places of a stage; off where steps are timed
 

@@ -31,12 +31,12 @@ from shasam.training.cached_maps import CachedMaps
 from shasam.training.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from shasam.training.inference import TrainingData, evaluating, on_rows, prepare, prepare_images
 from shasam.training.monitor import (
+    FEWEST_STEPS,
     CollapseWatch,
     EpochLog,
     PlateauWatch,
     TrainingProgress,
     averaged,
-    open_tensorboard,
     spread_of_embeddings,
     target_probe,
     target_skill,
@@ -312,6 +312,7 @@ def restore_state(checkpoint: Checkpoint, method: Method, log: RunLog) -> tuple[
 
 
 LOG_STEPS = 50  # between lines of the log inside an epoch
+GLANCES, GLANCED = 5, 256  # probes of a stage for the screen, and images of each
 
 
 class Trainer:
@@ -346,8 +347,6 @@ class Trainer:
         share = self.batches.share if self.batches.cut == 1 else None
         self.stepper = Stepper(method, check_groups(method), data, fabric, share, directory)
         self._saved_at = time.monotonic()
-        writes_board = self.runtime.tensorboard and directory is not None and self.first
-        self._board = open_tensorboard(directory) if writes_board and directory else None
         prepare(method, fabric.device, training=True)
         if spec.sync_batchnorm and self.batches.share is not None:
             share_batch_norm(method, self.batches.share.gather)
@@ -363,7 +362,7 @@ class Trainer:
         """The numbers of the run, and the objects that count with them."""
         self.state = state
         shared = (state, self.log, self.progress, self.first)
-        self.epoch_log = EpochLog(*shared, self._board)
+        self.epoch_log = EpochLog(*shared)
         limit, on_collapse = self.spec.collapse_cosine, self.runtime.on_collapse
         self.collapse = CollapseWatch(*shared, limit, on_collapse)
         self.plateau = PlateauWatch(*shared, self.fabric, self.spec.on_plateau)
@@ -415,6 +414,7 @@ class Trainer:
             clock = now
             done = self.state.step
             self._curve(stage)
+            self._glance(run, last)
             if self.plateau.due(run):
                 self.plateau.look(run, self._skill(run, last))
             rate = (done - began_step) * run.batch_size * stage.views / max(1e-9, trained)
@@ -501,6 +501,18 @@ class Trainer:
         views = self.state.images_seen
         self.log.write("curve", stage=stage.name, step=self.state.step, views=views, **found)
         self.progress.probe(stage.name, self.state.step, found)
+
+    def _glance(self, run: StageRun, last: bool) -> None:
+        """Tell the screen how much is known, in a stage whose own classifier is still to come."""
+        step, total = self.state.step, run.total
+        wanted = self.first and not self.progress.quiet and not last and len(self.val_rows)
+        if not wanted or run.stage.inputs != "images" or total < FEWEST_STEPS or step == total:
+            return
+        if GLANCES * step // total > GLANCES * (step - 1) // total:
+            rows = self.train_rows, self.val_rows
+            seed = text_key(self.seed, "glance")
+            found = target_probe(self.method, self.data, *rows, self.fabric, seed, GLANCED)
+            self.progress.probe(run.stage.name, step, found)
 
     def _skill(self, run: StageRun, last: bool) -> Skill | None:
         """How well the target is known now, in the first process."""

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from shasam.data.sources import clusters, embeddings, faces, public_faces, table
+from shasam.data.sources import clusters, embeddings, faces, hugging_face, public_faces, table
 
-__all__ = ["clusters", "embeddings", "faces", "public_faces", "table"]
+__all__ = ["clusters", "embeddings", "faces", "hugging_face", "public_faces", "table"]

@@ -17,7 +17,7 @@ for (const bar of document.querySelectorAll("[data-filters]")) {
 }
 const closed = [];
 window.addEventListener("beforeprint", () => {
-  for (const d of document.querySelectorAll("details:not([open])")) {
+  for (const d of document.querySelectorAll("details:not([open]):not(.folded)")) {
     closed.push(d);
     d.open = true;
   }
