@@ -7,7 +7,7 @@ everywhere: B rows of a batch, N all rows, D numbers of an embedding, C target c
     groups, K picks or chosen columns, V rows of the ground set (views in ``_VB``), H height,
     W width
 submodular: A picked elements, C candidates, E edges, M rows of another set, P private set, Q query,
-    R represented rows, S sums or sieves side by side, T rows of a tile
+    R represented rows, S sums or sieves side by side, T rows of a tile, U concepts
 mining: A anchors, C candidates, P positives
 losses: M rows of a batch with its sets, R represented rows, X rows of one set
 methods: M remembered rows, R rows with a score, Z latent numbers
