@@ -15,7 +15,7 @@ import torch
 from pydantic import BaseModel, ConfigDict
 from torch import Tensor, nn
 
-from shasam.errors import ContractError, SpecError
+from shasam.errors import Argument, ContractError, SpecError
 from shasam.models import Encoder
 from shasam.sampling import BalancedPlan, BatchPlan, NaturalPlan, TrainingRows
 from shasam.types import Batch, Losses, Predictions
@@ -156,7 +156,8 @@ class Method(nn.Module):
         if self.has_rule:
             raise SpecError(
                 f"{type(self).__name__} decides by thresholds on its own scores, which a "
-                "temperature would move; leave out --calibrate"
+                "temperature would move; leave out ",
+                Argument("train.calibrate"),
             )
         self.temperature_fitted = torch.ones(())
 

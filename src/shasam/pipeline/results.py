@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from shasam.data.rules import apply_rule
-from shasam.errors import DataError, ShasamWarning
+from shasam.errors import Argument, DataError, ShasamWarning
 from shasam.keyed import text_key
 from shasam.methods.base import Method
 from shasam.metrics import Counts, as_json, evaluate, fit_temperature
@@ -323,7 +323,10 @@ def _calibrate(
     """Fit the temperature on validation; returns its predictions with it."""
     assert method.temperature_fitted is not None
     if not len(rows):
-        raise DataError("--calibrate fits a temperature on validation, and that split is empty")
+        raise DataError(
+            Argument("train.calibrate"),
+            " fits a temperature on validation, and that split is empty",
+        )
     method.temperature_fitted.fill_(1.0)  # of an evaluation before this one
     found = next(iter(read_rows(method, data, rows, fabric)[1].values()))
     method.temperature_fitted.fill_(fit_temperature(found.scores, found.target))

@@ -132,11 +132,9 @@ def write_report(
         )
         + (f"\n# and so on for {len(opened) - 8} more runs" if len(opened) > 8 else ""),
     }
-    page = render(context)
-    if out.parent in {run.path for run in opened}:  # whatever lies there under its name
-        write_atomic(out, page)
-    else:
-        write_named(out, page)
+    # in a run's own folder: whatever lies there under its name
+    own = out.parent in {run.path for run in opened}
+    (write_atomic if own else write_named)(out, render(context))
     if figures_dir is not None:
         for name, figure in figures_of(settings, subjects).items():
             charts.save(figure, figures_dir / f"{name}.svg")

@@ -22,7 +22,7 @@ from shasam.data.folder import PATH, split_words, text
 from shasam.data.source import Listing, Reading, Source
 from shasam.data.splits import SPLITS
 from shasam.documents import of_our_shape, read_json
-from shasam.errors import DataError
+from shasam.errors import Argument, DataError
 from shasam.files import make_folder, remembered_sha256
 from shasam.registry import did_you_mean, register
 from shasam.spec.fields import DataSpec
@@ -99,7 +99,7 @@ class HuggingFace(Source):
     def parts(self) -> dict[str, Part]:
         root, asked = self.spec.root, self.spec.csv_sha256
         if root is None or not root.is_dir():
-            raise DataError("give the folder that save_to_disk wrote as --root")
+            raise DataError("give the folder that save_to_disk wrote as ", Argument("data.root"))
         found = parts_of(root)
         if asked not in (None, digest := digest_of(found)):
             raise DataError(
@@ -122,11 +122,16 @@ class HuggingFace(Source):
                 )
             return asked
         if len(images) != 1:
+            if not images:
+                raise DataError(
+                    f"{self.spec.root} has no column of images; cast one with "
+                    "dataset.cast_column('image', datasets.Image())"
+                )
             raise DataError(
-                f"{self.spec.root} has {len(images)} columns of images"
-                + (f" ({', '.join(images)}); name one with --path-column" if images else
-                   "; cast one with dataset.cast_column('image', datasets.Image())")
-            )  # fmt: skip
+                f"{self.spec.root} has {len(images)} columns of images ({', '.join(images)}); "
+                "name one with ",
+                Argument("data.path_column"),
+            )
         return images[0]
 
     def pixels_key(self) -> str:
