@@ -26,7 +26,7 @@ from shasam.commands.flags import (
 from shasam.errors import TrainingError
 from shasam.metrics import catalogue
 from shasam.output import Screen
-from shasam.runs.directory import RunDirectory
+from shasam.runs.directory import Listener, RunDirectory
 from shasam.runs.machine import computed_with
 from shasam.types import Head
 
@@ -238,7 +238,6 @@ def train(
         emit(spec.as_yaml())
         return
 
-    from shasam.integrations.loggers import loggers as opened
     from shasam.pipeline.execute import execute, write_page
     from shasam.runs.directory import RunDirectory
     from shasam.training.monitor import TrainingProgress
@@ -251,7 +250,7 @@ def train(
         rank_timeout=rank_timeout,
         quiet=quiet,
         on_collapse=on_collapse,
-        listeners=opened(log) if log else (),
+        listeners=_listeners(log),
         thumbnails=thumbnails,
     )
     progress = TrainingProgress(quiet, console)
@@ -278,6 +277,14 @@ def train(
         write_page(run.path, thumbnails)
     if not allow_chance and base.get("profile") != "smoke":
         _check_learnt(run)
+
+
+def _listeners(names: str | None) -> tuple[Listener, ...]:
+    if names is None:
+        return ()
+    from shasam.integrations.loggers import loggers
+
+    return loggers(names)
 
 
 def _check_reproducible(run: RunDirectory, console: Screen) -> None:
