@@ -85,6 +85,11 @@ class Answered:
         Share of each group's rows that are answered.
     accuracy
         Share of right ones among the answers of each group.
+
+    Examples
+    --------
+    >>> Answered(0.8, 0.7, {"f": wilson(9, 10), "m": wilson(5, 10)}, {}).gap
+    0.4
     """
 
     confidence: float
