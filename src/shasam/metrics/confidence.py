@@ -73,12 +73,29 @@ def fit_temperature(scores_nC: np.ndarray, target_n: np.ndarray) -> float:
 
 @dataclass(frozen=True)
 class Answered:
-    """What is answered from one confidence on: of all rows and of each group."""
+    """Hold what is answered from one confidence on: of all rows and of each group.
 
-    confidence: float  # the smallest that is answered
-    share: float  # of all rows
-    coverage: dict[str, Estimate]  # share of a group's rows that are answered
-    accuracy: dict[str, Estimate]  # of the answered ones
+    Parameters
+    ----------
+    confidence
+        The smallest that is answered.
+    share
+        Share of all rows that are answered.
+    coverage
+        Share of each group's rows that are answered.
+    accuracy
+        Share of right ones among the answers of each group.
+
+    Examples
+    --------
+    >>> Answered(0.8, 0.7, {"f": wilson(9, 10), "m": wilson(5, 10)}, {}).gap
+    0.4
+    """
+
+    confidence: float
+    share: float
+    coverage: dict[str, Estimate]
+    accuracy: dict[str, Estimate]
 
     @property
     def gap(self) -> float:
@@ -105,6 +122,17 @@ def abstention(
     -------
     list
         One entry for each share; empty where there are no probabilities.
+
+    Examples
+    --------
+    >>> sure = np.array([0.9, 0.9, 0.9, 0.6])
+    >>> code = np.array([1, 1, 1, 1])
+    >>> group = np.array([0, 0, 1, 1])
+    >>> scores = np.stack([1 - sure, sure], 1)
+    >>> rows = Predictions(code, code, code, group, scores, ("no", "yes"), ("f", "m"))
+    >>> (half,) = abstention(rows, shares=[0.75])
+    >>> {name: e.value for name, e in half.coverage.items()}
+    {'f': 1.0, 'm': 0.5}
     """
     if rows.scores.shape[1] == 0 or rows.span is not None or not len(rows):
         return []

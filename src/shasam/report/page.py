@@ -107,16 +107,7 @@ def write_report(
         "unit": subjects[0].unit,
     }
     if single:
-        short, rest = in_short(subjects[0])
-        context |= {
-            "title": f"{run.name} on {run.setting}",
-            "kicker": f"shasam report · {tests_of(subjects[0])}",
-            "alarm": learnt_of(run).sentences(subjects[0].unit),
-            "verdict": short,
-            "more": rest,
-            "tiles": tiles(subjects[0]),
-            **_answered(run, subjects[0], details[0]),
-        }
+        context |= _of_one(run, subjects[0], details[0])
     else:
         context |= _comparison(opened, settings)
     left = len({r.method for r in opened}) - len(chosen)
@@ -150,6 +141,20 @@ def _comparison(runs: Sequence[RunDirectory], settings: Sequence[dict[str, Any]]
         "kicker": f"shasam comparison · {joined([s['name'] for s in settings[:3]])}",
         "verdict": [line for s in settings for line in s["verdict"]],
         "tiles": [],
+    }
+
+
+def _of_one(run: RunDirectory, subject: Subject, own: dict[str, Any]) -> dict[str, Any]:
+    """Title, verdict and numbers of a page about one run."""
+    short, rest = in_short(subject)
+    return {
+        "title": f"{run.name} on {run.setting}",
+        "kicker": f"shasam report · {tests_of(subject)}",
+        "alarm": learnt_of(run).sentences(subject.unit),
+        "verdict": short,
+        "more": rest,
+        "tiles": tiles(subject),
+        **_answered(run, subject, own),
     }
 
 
