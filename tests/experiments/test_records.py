@@ -27,7 +27,7 @@ from shasam.errors import DataError
 from shasam.pipeline.sweeps import expand_labelled, label_of, runs_of_experiment
 from shasam.report import rows_of
 from shasam.report.run_tables import as_markdown
-from shasam.runs.records import by_label, keep, read_records, unpack
+from shasam.runs.records import by_label, holds_records, keep, read_records, unpack
 
 ROOT = Path(__file__).parents[2]
 EXPERIMENTS = ROOT / "experiments"
@@ -197,7 +197,8 @@ def test_records_do_not_say_where_the_runs_lay(tmp_path):
 
 # those without a grid belong to artefacts, see tests/reproduce/test_docs_tables.py
 @pytest.mark.parametrize(
-    "experiment", sorted(p.parent.name for p in EXPERIMENTS.glob("*/grid.yaml"))
+    "experiment",
+    sorted(p.parent.name for p in EXPERIMENTS.glob("*/grid.yaml") if holds_records(p.parent)),
 )
 def test_every_record_is_a_run_of_its_grid_under_its_label(experiment):
     grid = runs_of_experiment(EXPERIMENTS / experiment)
@@ -208,6 +209,16 @@ def test_every_record_is_a_run_of_its_grid_under_its_label(experiment):
         assert label_of(record.spec, own) == record.label
     assert (EXPERIMENTS / experiment / "README.md").is_file()
     assert sum(map(len, by_label(records).values())) == len(records)
+
+
+@pytest.mark.parametrize(
+    "experiment",
+    sorted(p.parent.name for p in EXPERIMENTS.glob("*/grid.yaml") if not holds_records(p.parent)),
+)
+def test_a_planned_experiment_can_be_run_and_says_what_it_expects(experiment):
+    runs = runs_of_experiment(EXPERIMENTS / experiment)
+    assert len({(run.label, run.spec.seed) for run in runs}) == len(runs)
+    assert "Hypotheses, written before the runs" in page(experiment)
 
 
 def test_a_record_cannot_write_outside_its_folder(tmp_path):
