@@ -68,7 +68,7 @@ def test_torchscript_gives_the_models_predictions_and_describes_itself(
     said = json.loads(extra["shasam"])
     inputs = [torch.from_numpy(given["pixels"])]
     if method == "posthoc":
-        from shasam.methods.posthoc import uniform_by_id
+        from shasam.metrics.odds import uniform_by_id
 
         inputs += [
             torch.from_numpy(given["group"]),
