@@ -20,8 +20,9 @@ from shasam.metrics.counts import Counts
 from shasam.metrics.power import cell_rows, critical_values, smallest_gap
 from shasam.registry import lookup, names
 from shasam.report import write_report
-from shasam.report.advice import NEEDS_GROUP, Choice, recommendations, undominated
+from shasam.report.advice import NEEDS_GROUP, recommendations
 from shasam.report.audits import limits_of
+from shasam.report.fronts import Choice, undominated
 from shasam.report.runs import opened_runs, recorded_subject
 from shasam.report.verdict import comparison_line
 

@@ -30,8 +30,9 @@ class PostHoc(CE):
     group by mixing two thresholds and a coin (Hardt et al., sec. 3.2, as in fairlearn); with
     ``tolerance`` the rates of two groups may differ by so much, for fewer errors. More
     classes: a prediction of a group is replaced by a random one, P(new | old, group), so that
-    P(new | target, group) is the same in every group, or differs by the tolerance. The randomness of an image is a function
-    of its id and ``seed``. It needs the group of every image at test.
+    P(new | target, group) is the same in every group, or differs by the tolerance. The
+    randomness of an image is a function of its id and ``seed``. It needs the group of every image
+    at test.
     """
 
     summary = "cross-entropy, then group thresholds for equal odds, fitted on validation"
