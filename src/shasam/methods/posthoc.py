@@ -10,20 +10,106 @@ import torch
 from pydantic import Field, model_serializer
 from torch import Tensor
 
-from shasam.methods.base import Dial
+from shasam.errors import InputError
+from shasam.methods.base import Dial, Method
 from shasam.methods.baselines import CE, CEConfig
-from shasam.metrics.odds import fit_binary, fit_classes, uniform_by_id
+from shasam.metrics.odds import GroupRule, uniform_by_id
 from shasam.models import Encoder
 from shasam.registry import register
 from shasam.types import Predictions
 
 # -------------------------------------------------------------------------------------------------
-# Equalised-odds post-processing of cross-entropy's scores.
+# Decisions by score and group; cross-entropy whose scores are post-processed to equal odds.
 # -------------------------------------------------------------------------------------------------
 
 
+class ByGroup(Method):
+    """Decide by score and group: a rule in buffers, so that weights and exported files hold it."""
+
+    decides_by_group = True
+    rule_G6: Tensor
+    swap_GCC: Tensor
+    fitted_G: Tensor
+
+    def make_rule(self) -> None:
+        """Room for a rule; until one is fitted, every group is decided by the arg max."""
+        # per group: p_ignore, constant, p0, threshold0, p1, threshold1
+        self.register_buffer("rule_G6", torch.zeros(self.groups, 6, dtype=torch.float64))
+        eye = torch.eye(self.classes, dtype=torch.float64)
+        self.register_buffer("swap_GCC", eye.repeat(self.groups, 1, 1))
+        self.register_buffer("fitted_G", torch.zeros(self.groups, dtype=torch.bool))
+
+    def take_rule(self, rule: GroupRule) -> None:
+        """Decide by ``rule`` from now on."""
+        if self.classes == 2:
+            # thresholds of probabilities: -1 and 2 do what -inf and inf do, and weights are finite
+            self.rule_G6.copy_(torch.from_numpy(np.clip(rule.table, -1.0, 2.0)))
+        else:
+            self.swap_GCC.copy_(torch.from_numpy(rule.table))
+        self.fitted_G.copy_(torch.from_numpy(rule.fitted_G))
+
+    @property
+    def coin_seed(self) -> int:
+        """Of the randomised decisions."""
+        return 0
+
+    def decision(self, scores_BC: Tensor, group_B: Tensor, uniform_B: Tensor) -> Tensor:
+        """The randomised rule of each image's group, in float64; ``uniform_B`` is its coin."""
+        scores_BC, uniform_B = scores_BC.double(), uniform_B.double()
+        if self.classes == 2:
+            rule = self.rule_G6[group_B].unbind(1)
+            p_ignore, constant, p0, threshold0, p1, threshold1 = rule
+            score = scores_BC[:, 1]
+            share = p0 * (score > threshold0) + p1 * (score > threshold1)
+            positive = p_ignore * constant + (1 - p_ignore) * share
+            decided = (uniform_B < positive).long()
+        else:
+            upto = self.swap_GCC[group_B, scores_BC.argmax(dim=1)].cumsum(dim=1)
+            decided = (uniform_B[:, None] >= upto[:, :-1]).sum(dim=1)
+        return torch.where(self.fitted_G[group_B], decided, scores_BC.argmax(dim=1))
+
+    def decide(self, predictions: Predictions) -> Predictions:
+        device = self.rule_G6.device
+        u = uniform_by_id(predictions.ids, self.coin_seed)
+        given = (predictions.scores, predictions.sensitive.astype(np.int64), u)
+        decided = self.decision(*(torch.from_numpy(array).to(device) for array in given))
+        kind = predictions.prediction.dtype
+        return replace(predictions, prediction=decided.cpu().numpy().astype(kind))
+
+
+_KINDS: dict[type[Method], type[ByGroup]] = {}
+
+
+def _with_rule(kind: type[Method]) -> type[ByGroup]:
+    """The class of a method with the decisions of ByGroup before its own; made once."""
+
+    def rebuilt(self: ByGroup) -> tuple[Any, ...]:  # the class has no name to be found by
+        return _empty, (kind,), self.__dict__
+
+    if kind not in _KINDS:
+        own = {"__reduce__": rebuilt, "__doc__": kind.__doc__}
+        _KINDS[kind] = type(f"{kind.__name__}ByGroup", (ByGroup, kind), own)
+    return _KINDS[kind]
+
+
+def _empty(kind: type[Method]) -> ByGroup:
+    made = _with_rule(kind)
+    return made.__new__(made)
+
+
+def deciding_by_group(method: Method) -> ByGroup:
+    """The same trained method with room for a rule per group."""
+    if method.has_rule:
+        raise InputError("this model has a rule of its own for decisions; train it anew with ce")
+    method.__class__ = _with_rule(type(method))
+    assert isinstance(method, ByGroup)
+    method.make_rule()
+    method.to(next(method.parameters()).device)
+    return method
+
+
 @register("posthoc", kind="method")
-class PostHoc(CE):
+class PostHoc(ByGroup, CE):
     """Cross-entropy, then per-group randomised decisions with equal error rates on validation.
 
     Two classes: the point of the groups' common ROC hull with the fewest errors, reached in each
@@ -37,7 +123,6 @@ class PostHoc(CE):
 
     summary = "cross-entropy, then group thresholds for equal odds, fitted on validation"
     reference = "Hardt, Price and Srebro, NeurIPS 2016"
-    decides_by_group = True
     dial = Dial("tolerance", (0.1, 0.05, 0.0))
 
     class Config(CEConfig):
@@ -57,49 +142,17 @@ class PostHoc(CE):
         seed: int = 0  # of the randomised decisions
 
     config: Config
-    rule_G6: Tensor
-    swap_GCC: Tensor
-    fitted_G: Tensor
 
     def __init__(self, config: Config, encoder: Encoder, classes: int, groups: int) -> None:
         super().__init__(config, encoder, classes, groups)
-        # per group: p_ignore, constant, p0, threshold0, p1, threshold1
-        self.register_buffer("rule_G6", torch.zeros(groups, 6, dtype=torch.float64))
-        eye = torch.eye(classes, dtype=torch.float64)
-        self.register_buffer("swap_GCC", eye.repeat(groups, 1, 1))
-        self.register_buffer("fitted_G", torch.zeros(groups, dtype=torch.bool))
+        self.make_rule()
+
+    @property
+    def coin_seed(self) -> int:
+        return self.config.seed
 
     def after_training(self, validation: Predictions) -> None:
         """Fit on validation; groups that lack a class there keep the arg max, with a warning."""
         args = (validation.scores, validation.target, validation.sensitive, self.groups)
-        if self.classes == 2:
-            rule, fitted = fit_binary(*args, grid=self.config.grid, tolerance=self.config.tolerance)
-            # thresholds of probabilities: -1 and 2 do what -inf and inf do, and weights are finite
-            self.rule_G6.copy_(torch.from_numpy(np.clip(rule, -1.0, 2.0)))
-        else:
-            swap, fitted = fit_classes(*args, tolerance=self.config.tolerance)
-            self.swap_GCC.copy_(torch.from_numpy(swap))
-        self.fitted_G.copy_(torch.from_numpy(fitted))
-
-    def decision(self, scores_BC: Tensor, group_B: Tensor, uniform_B: Tensor) -> Tensor:
-        """The randomised rule of each image's group, in float64; ``uniform_B`` is its coin."""
-        scores_BC, uniform_B = scores_BC.double(), uniform_B.double()
-        if self.classes == 2:
-            rule = self.rule_G6[group_B].unbind(1)
-            p_ignore, constant, p0, threshold0, p1, threshold1 = rule
-            score = scores_BC[:, 1]
-            share = p0 * (score > threshold0) + p1 * (score > threshold1)
-            positive = p_ignore * constant + (1 - p_ignore) * share
-            decided = (uniform_B < positive).long()
-        else:
-            upto = self.swap_GCC[group_B, scores_BC.argmax(dim=1)].cumsum(dim=1)
-            decided = (uniform_B[:, None] >= upto[:, :-1]).sum(dim=1)
-        return torch.where(self.fitted_G[group_B], decided, scores_BC.argmax(dim=1))
-
-    def decide(self, predictions: Predictions) -> Predictions:
-        device = self.rule_G6.device
-        u = uniform_by_id(predictions.ids, self.config.seed)
-        given = (predictions.scores, predictions.sensitive.astype(np.int64), u)
-        decided = self.decision(*(torch.from_numpy(array).to(device) for array in given))
-        kind = predictions.prediction.dtype
-        return replace(predictions, prediction=decided.cpu().numpy().astype(kind))
+        config = self.config
+        self.take_rule(GroupRule.fit(*args, config.tolerance, grid=config.grid))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,8 +15,9 @@ import numpy as np
 
 from shasam.errors import InputError, ShasamWarning
 from shasam.keyed import keyed
-from shasam.metrics.counts import Estimate
-from shasam.metrics.evaluation import evaluate
+from shasam.metrics import catalogue
+from shasam.metrics.counts import Counts, Estimate
+from shasam.metrics.evaluation import evaluate, values
 from shasam.metrics.paired import Comparison, compare
 from shasam.types import Predictions
 
@@ -221,11 +223,18 @@ class GroupRule:
 
     @classmethod
     def fit(
-        cls, scores: Array, target: Array, group: Array, groups: int, tolerance: float
+        cls,
+        scores: Array,
+        target: Array,
+        group: Array,
+        groups: int,
+        tolerance: float,
+        *,
+        grid: int = GRID,
     ) -> GroupRule:
         """Fit on rows with scores (N, C), targets and groups."""
         if scores.shape[1] == 2:
-            found = fit_binary(scores, target, group, groups, grid=GRID, tolerance=tolerance)
+            found = fit_binary(scores, target, group, groups, grid=grid, tolerance=tolerance)
         else:
             found = fit_classes(scores, target, group, groups, tolerance=tolerance)
         return cls(scores.shape[1], *found)
@@ -352,3 +361,55 @@ def front_reason(rows: Predictions) -> str:
     if able < 2:
         return f"fewer than two groups have {FOLDS} rows of every class"
     return ""
+
+
+# -------------------------------------------------------------------------------------------------
+# A rule for a limit: the most accurate thresholds that keep it where they were not fitted.
+# -------------------------------------------------------------------------------------------------
+
+TRIED = (0.0, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 1.0)
+
+
+@dataclass(frozen=True)
+class ChosenRule:
+    """The rule that was chosen for limits, how, and whether it kept them on held-out folds."""
+
+    rule: GroupRule
+    tolerance: float
+    kept: bool
+    values: dict[str, float]  # of the limits' metrics, cross-fitted
+
+
+def rule_for(rows: Predictions, limits: Mapping[str, float], *, seed: int = 0) -> ChosenRule:
+    """Choose the tolerance by cross-fitting on rows, then fit the rule on all of them.
+
+    Of the tolerances whose cross-fitted decisions keep every limit the most accurate is taken,
+    the smaller one of two alike. Where none does, the one that comes nearest.
+    """
+    if why := front_reason(rows):
+        raise InputError(f"thresholds per group cannot be fitted: {why}")
+    for metric in limits:
+        catalogue.named(metric)
+    found = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ShasamWarning)  # told when the rule itself is fitted
+        for tolerance in TRIED:
+            made = cross_fitted(rows, tolerance, seed=seed)
+            counts = Counts.from_codes(
+                rows.target, made, rows.sensitive, rows.classes, rows.groups, None
+            )
+            value = values(counts, [*limits, "accuracy"], positive=rows.positive)
+            over = max(_excess(metric, value[metric], bound) for metric, bound in limits.items())
+            found.append((over <= 1e-12, -max(over, 0.0), value["accuracy"], -tolerance, value))
+    kept, _, _, negative, value = max(found, key=lambda entry: entry[:4])
+    rule = GroupRule.fit(
+        rows.scores, rows.target, rows.sensitive, len(rows.groups), tolerance=-negative
+    )
+    return ChosenRule(rule, -negative, kept, {metric: value[metric] for metric in limits})
+
+
+def _excess(metric: str, value: float, bound: float) -> float:
+    """How far a value lies beyond its limit; infinitely where it has none."""
+    if not np.isfinite(value):
+        return float("inf")
+    return bound - value if catalogue.named(metric).better == "high" else value - bound
