@@ -11,6 +11,7 @@ import pytest
 from experiments import (
     curves,
     forest,
+    fronts,
     heads,
     learnt,
     mined,
@@ -219,6 +220,19 @@ def test_a_planned_experiment_can_be_run_and_says_what_it_expects(experiment):
     runs = runs_of_experiment(EXPERIMENTS / experiment)
     assert len({(run.label, run.spec.seed) for run in runs}) == len(runs)
     assert "Hypotheses, written before the runs" in page(experiment)
+
+
+def test_the_area_under_a_front_and_its_reach_are_those_of_the_stairs():
+    points = [(0.0, 0.5), (0.1, 0.8), (0.05, 0.7), (0.3, 0.9), (0.12, 0.6)]
+    assert fronts.reach(points, 0.07) == 0.7
+    assert fronts.reach(points, 0.12) == 0.8  # a worse point with a larger gap changes nothing
+    assert fronts.area(points) == pytest.approx((0.05 * 0.5 + 0.05 * 0.7 + 0.1 * 0.8) / 0.2)
+
+
+def test_a_table_of_fronts_is_made_of_records():
+    made = fronts.table(EXPERIMENTS / "faces-targets").splitlines()
+    labels = by_label(read_records(EXPERIMENTS / "faces-targets"))
+    assert len(made) == 2 + len(labels)
 
 
 def test_a_record_cannot_write_outside_its_folder(tmp_path):
