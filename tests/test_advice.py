@@ -12,6 +12,7 @@ from cyclopts import App
 
 import shasam
 from shasam.cli import app
+from shasam.commands.flags import HELP_ALL
 from shasam.registry import lookup, names
 from shasam.spec import DataSpec, ModelSpec, StageSpec, TrainSpec
 
@@ -74,7 +75,7 @@ def keys() -> dict[str, set[str]]:
 @pytest.fixture(scope="module")
 def known() -> tuple[set[str], dict[str, set[str]]]:
     foreign = {flag for of_program in FOREIGN.values() for flag in of_program}
-    return flags(app) | foreign, keys()
+    return flags(app) | foreign | {HELP_ALL}, keys()
 
 
 PATHS = sorted(p for p in SRC.rglob("*.py") if "testing" not in p.parts)

@@ -172,7 +172,6 @@ def test_text_leaves_the_package_through_its_writers_only(path):
 FILE_LINES, FUNCTION_LINES = 800, 60
 # file -> why it is longer; a file ends where its subject ends
 LONG_FILES = {
-    "report/predictions.py": "from a user's table to predictions, one step after the other",
     "testing/methods.py": "the contract of a method: its checks share one bench of small data",
 }
 # module with a single importer, in its own package -> why it is no section of that file

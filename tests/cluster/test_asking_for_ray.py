@@ -77,7 +77,7 @@ def test_a_wrong_address_is_one_sentence(command, address, files, capsys):
 
 def test_the_engine_of_maximize_needs_parts_a_processor_and_ray(without_ray):
     f = FacilityLocation.from_features(Z)
-    with pytest.raises(InputError, match="say how many: partitions="):
+    with pytest.raises(InputError, match="engine='ray' requires partitions=N"):
         maximize(f, 3, engine="ray")
     with pytest.raises(InputError, match="no engine 'spark'; there are local and ray"):
         maximize(f, 3, partitions=2, engine="spark")

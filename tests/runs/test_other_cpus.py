@@ -93,7 +93,7 @@ def shasam(words, variables, cache):
 
 def test_a_reproducible_run_is_replayed_bit_for_bit_whatever_the_surroundings(tmp_path):
     words = ["train", "ce", "--profile", "smoke", "--out", str(tmp_path / "runs"), "--quiet"]
-    words += ["--device", "cpu", "--no-report", "--reproducible"]
+    words += ["--device", "cpu", "--no-report", "--reproducible", "--details"]
     for pair in TINY:
         words += ["--set", pair]
     trained = shasam(words, {**OLDEST, "OMP_NUM_THREADS": "2"}, tmp_path)

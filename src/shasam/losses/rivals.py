@@ -339,10 +339,31 @@ def distillation_mmd(
 
 
 def soft_gap(q_BC: Tensor, t_B: Tensor, s_B: Tensor) -> Tensor:
-    """Mean over classes y and pairs of groups a < b of |mean q_y (y, a) - mean q_y (y, b)|.
+    """Compute the mean gap between groups in the probability of the right class.
 
-    ``q_BC`` are probabilities; cells that the batch lacks are left out, and it is 0 if no pair is
-    left.
+    The mean over classes y and pairs of groups a < b of |mean q_y (y, a) - mean q_y (y, b)|: a
+    differentiable EO. Cells that the batch lacks are left out; 0 if no pair is left.
+
+    Parameters
+    ----------
+    q_BC
+        Probabilities (B, C).
+    t_B
+        Classes (B,).
+    s_B
+        Groups (B,).
+
+    Returns
+    -------
+    Tensor
+        The mean, a scalar.
+
+    Examples
+    --------
+    >>> q = torch.tensor([[0.9, 0.1], [0.5, 0.5]])
+    >>> t, s = torch.tensor([0, 0]), torch.tensor([0, 1])
+    >>> round(float(soft_gap(q, t, s)), 4)
+    0.4
     """
     gaps = []
     for t in t_B.unique():
@@ -352,10 +373,35 @@ def soft_gap(q_BC: Tensor, t_B: Tensor, s_B: Tensor) -> Tensor:
 
 
 def conditional_hsic(x_BD: Tensor, t_B: Tensor, s_B: Tensor, *, sigma: float = 1.0) -> Tensor:
-    """Mean over classes y of tr(K H L H) / (n - 1)², K of features, L_ij = [s_i = s_j].
+    """Compute the mean HSIC of features and groups within each class.
 
-    K = exp(-d²/(2·scale)) with the scale σ times the mean squared distance of the batch, a
-    constant; H centres. Classes with fewer than two rows are left out.
+    The mean over classes y of tr(K H L H) / (n - 1)², with K = exp(-d²/(2·scale)) of the features,
+    L_ij = [s_i = s_j], and H that centres. The scale is σ times the mean squared distance of the
+    batch, a constant. Classes with fewer than two rows are left out.
+
+    Parameters
+    ----------
+    x_BD
+        Features (B, D).
+    t_B
+        Classes (B,).
+    s_B
+        Groups (B,).
+    sigma
+        σ.
+
+    Returns
+    -------
+    Tensor
+        The mean, a scalar; 0 if features do not depend on groups.
+
+    Examples
+    --------
+    >>> x, t = torch.tensor([[0.0], [1.0], [0.0], [1.0]]), torch.zeros(4, dtype=torch.long)
+    >>> round(float(conditional_hsic(x, t, torch.tensor([0, 0, 1, 1]))), 6)
+    0.0
+    >>> float(conditional_hsic(x, t, torch.tensor([0, 1, 0, 1]))) > 0.05
+    True
     """
     with torch.no_grad():
         scale = sigma * squared_distances(x_BD, x_BD).mean()

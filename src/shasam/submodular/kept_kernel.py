@@ -46,7 +46,7 @@ class MinedSets:
 
 
 class KeptKernel:
-    """The similarities of the rows of z (V, D) with each other, in [0, 1], and greedy picks.
+    """Keep the similarities of the rows of z (V, D), in [0, 1], and pick greedily from them.
 
     Parameters
     ----------
@@ -57,10 +57,14 @@ class KeptKernel:
         faster to choose among them; the picks are the same without.
     similarity
         "shifted_cosine", (1 + cos)/2, or "rbf".
+    gamma
+        γ of the RBF kernel exp(-γ d²).
     product
         "bfloat16" multiplies rounded embeddings, "float32" does not; "auto" takes bfloat16 where
         the processor has it. ``tolerance`` says how far a similarity can be from the exact one.
 
+    Examples
+    --------
     >>> z = torch.nn.functional.normalize(torch.randn(60, 8, generator=torch.manual_seed(0)))
     >>> kept = KeptKernel(z, product="float32")
     >>> mined = kept.mine(range(20), range(20, 40), range(40, 60), k=3)
