@@ -14,7 +14,8 @@ from shasam.cli import COMMANDS, app, main
 from shasam.commands.train import COMMON
 from shasam.spec import PROFILES
 
-WORKFLOW = ["data", "embed", "methods", "train", "evaluate", "predict", "export", "audit", "report"]
+WORKFLOW = ["data", "embed", "methods", "train", "evaluate", "threshold", "predict", "export"]
+WORKFLOW += ["audit", "report"]
 
 
 def shown(*words: str) -> str:

@@ -189,3 +189,9 @@ def test_a_link_that_a_user_names_is_refused_before_the_work(tmp_path: Path, tar
     with pytest.raises(FileError, match="is a link"):
         files.write_named(link, "x")
     assert (tmp_path / "mine").read_text() == "mine" and not (tmp_path / "nothing").exists()
+
+
+def test_a_small_limit_is_told_in_bytes(tmp_path):
+    (tmp_path / "long.yaml").write_bytes(b"x" * 40)
+    with pytest.raises(FileError, match="40 bytes, the limit is 32 bytes"):
+        files.read_bytes(tmp_path / "long.yaml", limit=32)

@@ -54,6 +54,7 @@ MAY_IMPORT = {
         "report",
     },
     "export": {"pipeline", "runs", "methods", "models", "data", "metrics", "report"},
+    "thresholds": {"export", "pipeline", "runs", "methods", "metrics", "report"},
     "integrations": {"sampling", "mining", "losses"},
     "reproduce": {
         "spec",

@@ -35,6 +35,7 @@ from shasam.commands.report import report
 from shasam.commands.reproduce import reproduce
 from shasam.commands.select import select
 from shasam.commands.sweep import sweep
+from shasam.commands.threshold import threshold
 from shasam.commands.train import COMMON as TRAIN_FLAGS
 from shasam.commands.train import train
 from shasam.errors import ShasamError, ShasamWarning
@@ -47,7 +48,7 @@ of predictions and nothing else. `shasam COMMAND --help` explains a command.
 # headings of `shasam --help` with their commands, in the order of the work
 COMMANDS: dict[str, tuple[Any, ...]] = {
     "Prepare data": (data, embed),
-    "Train and use a model": (methods, train, evaluate, predict, export),
+    "Train and use a model": (methods, train, evaluate, threshold, predict, export),
     "Audit and report": (audit, report),
     "Run experiments": (compare, sweep, records, reproduce),
     "Select and mine": (select, mine),

@@ -84,6 +84,9 @@ def description(model: Model, sha256: str | None = None) -> dict[str, Any]:
         "decision": f"the rule of {model.spec.method}" if model.decides_by_group else "arg max",
         "spec": spec,
     }
+    if model.rule is not None:
+        body["decision"] = "thresholds per group"
+        body["rule"] = dict(model.rule)
     if sha256 is not None:
         body["model_sha256"] = sha256
     if model.vectors is not None:
@@ -107,7 +110,7 @@ def _inputs(model: Model) -> dict[str, Any]:
     else:
         inputs = {"pixels": _tensor("uint8", shape, _PIXELS.format(size=model.size))}
     if type(model.method).decides_by_group:
-        seed = getattr(model.method.config, "seed", 0)
+        seed = getattr(model.method, "coin_seed", 0)
         inputs["group"] = _tensor("int64", (), _GROUP)
         inputs["uniform"] = _tensor("float64", (), _UNIFORM.format(seed=seed))
     return inputs

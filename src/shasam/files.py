@@ -215,11 +215,16 @@ def read_bytes(path: str | Path, *, limit: int = MAX_TEXT, within: Path | None =
     with open_regular(path, within=within) as file:
         size = os.fstat(file.fileno()).st_size
         if size > limit:
-            raise FileError(path, f"{size >> 20} MiB, the limit is {limit >> 20} MiB")
+            raise FileError(path, f"{_words(size)}, the limit is {_words(limit)}")
         try:
             return file.read(size)  # a file that grows meanwhile is read as it was
         except OSError as error:
             raise _cannot(path, "read", error) from error
+
+
+def _words(size: int) -> str:
+    """A number of bytes in the unit in which it is no fraction of one."""
+    return f"{size >> 20} MiB" if size >= 1 << 20 else f"{size:,} bytes"
 
 
 def file_sha256(path: str | Path) -> str:

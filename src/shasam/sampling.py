@@ -6,8 +6,8 @@ so a run that was cut draws the same batches again.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from shasam.extras import need
@@ -58,6 +58,8 @@ class TrainingRows:
     seed: int
     views: int = 1  # of each image
     batch_key: str = "train.learn.batch_views"  # the key that decides the size of a batch
+    # reads rows as a network does, without augmentation; None where only their number matters
+    images: Callable[[Tensor], Tensor] | None = field(default=None, repr=False, compare=False)
 
     def larger_batch(self, images: int) -> list[object]:
         """The parts of what to do where a batch has to hold at least so many images."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Mapping
+from dataclasses import replace
 from inspect import signature
 from typing import Any
 
@@ -30,8 +31,10 @@ from shasam.data.splits import SCHEMA, Manifest
 from shasam.errors import ShasamWarning
 from shasam.keyed import keyed
 from shasam.methods.base import Method
+from shasam.methods.posthoc import deciding_by_group
 from shasam.metrics import catalogue, evaluate
 from shasam.metrics.learnt import Skill
+from shasam.metrics.odds import rule_for
 from shasam.pipeline.build import build_method
 from shasam.registry import did_you_mean, lookup
 from shasam.spec import DEFAULT_METHOD, RunSpec, resolve
@@ -125,8 +128,12 @@ class FairClassifier(ClassifierMixin, BaseEstimator):
     overrides
         Any other keys of a specification, such as ``{"model.width": 512}``.
     validation_fraction
-        Share of the rows that decisions are fitted on after training (``posthoc``). Other
-        methods train on all rows.
+        Share of the rows that decisions are fitted on after training (``posthoc``, ``limit``).
+        Else all rows are trained on.
+    limit
+        What decisions are to keep, such as ``{"eo_mean": 0.05}``: thresholds per group are chosen
+        for it on held-out rows, and ``predict`` needs ``sensitive``. ``rule_`` says what was
+        chosen, and whether the limit was kept there.
     random_state
         Seed of the initial weights and the batches.
     device
@@ -156,6 +163,7 @@ class FairClassifier(ClassifierMixin, BaseEstimator):
         encoder: str = "mlp",
         overrides: Mapping[str, Any] | None = None,
         validation_fraction: float = 0.2,
+        limit: Mapping[str, float] | None = None,
         random_state: int | np.random.RandomState | None = 0,
         device: str = "cpu",
     ) -> None:
@@ -168,6 +176,7 @@ class FairClassifier(ClassifierMixin, BaseEstimator):
         self.encoder = encoder
         self.overrides = overrides
         self.validation_fraction = validation_fraction
+        self.limit = limit
         self.random_state = random_state
         self.device = device
 
@@ -302,7 +311,8 @@ class FairClassifier(ClassifierMixin, BaseEstimator):
     def _held_out(self, t: np.ndarray, s: np.ndarray, seed: int) -> np.ndarray:
         """The rows of every cell that post-processing is fitted on, where it is wanted."""
         held = np.zeros(len(t), dtype=bool)
-        if lookup("method", self.method_).after_training is Method.after_training:
+        fits = lookup("method", self.method_).after_training is not Method.after_training
+        if not fits and not self._limited:
             return held
         cell = t * (int(s.max()) + 1) + s
         for number in np.unique(cell):
@@ -351,8 +361,32 @@ class FairClassifier(ClassifierMixin, BaseEstimator):
         Trainer.of_run(spec, method, data, fabric=fabric, runtime=Runtime(quiet=True)).fit()
         held = torch.as_tensor(data.rows("val"))
         if len(held):
-            method.after_training(next(iter(read_rows(method, data, held, fabric)[1].values())))
+            read = next(iter(read_rows(method, data, held, fabric)[1].values()))
+            method.after_training(read)
+            if self._limited:
+                return self._with_rule(method, read)
         return method
+
+    @property
+    def _limited(self) -> bool:
+        """Whether thresholds are to be fitted for a limit; one group has no gap."""
+        return bool(self.limit) and len(self.groups_) > 1
+
+    def _with_rule(self, method: Method, held_out: Predictions) -> Method:
+        """The method with the thresholds that keep the limit on held-out rows."""
+        names = [tuple(map(str, found)) for found in (self.classes_, self.groups_)]
+        rows = replace(held_out, classes=names[0], groups=names[1])
+        self.rule_ = rule_for(rows, dict(self.limit or {}))
+        if not self.rule_.kept:
+            near = ", ".join(f"{name} {value:.3f}" for name, value in self.rule_.values.items())
+            warnings.warn(
+                f"no thresholds per group kept the limit on held-out rows; the nearest have {near}",
+                ShasamWarning,
+                stacklevel=5,
+            )
+        decided = deciding_by_group(method)
+        decided.take_rule(self.rule_.rule)
+        return decided
 
 
 class FairnessScorer(BaseEstimator):

@@ -11,6 +11,7 @@ import pytest
 from experiments import (
     curves,
     forest,
+    fronts,
     heads,
     learnt,
     mined,
@@ -27,7 +28,7 @@ from shasam.errors import DataError
 from shasam.pipeline.sweeps import expand_labelled, label_of, runs_of_experiment
 from shasam.report import rows_of
 from shasam.report.run_tables import as_markdown
-from shasam.runs.records import by_label, keep, read_records, unpack
+from shasam.runs.records import by_label, holds_records, keep, read_records, unpack
 
 ROOT = Path(__file__).parents[2]
 EXPERIMENTS = ROOT / "experiments"
@@ -197,7 +198,8 @@ def test_records_do_not_say_where_the_runs_lay(tmp_path):
 
 # those without a grid belong to artefacts, see tests/reproduce/test_docs_tables.py
 @pytest.mark.parametrize(
-    "experiment", sorted(p.parent.name for p in EXPERIMENTS.glob("*/grid.yaml"))
+    "experiment",
+    sorted(p.parent.name for p in EXPERIMENTS.glob("*/grid.yaml") if holds_records(p.parent)),
 )
 def test_every_record_is_a_run_of_its_grid_under_its_label(experiment):
     grid = runs_of_experiment(EXPERIMENTS / experiment)
@@ -208,6 +210,29 @@ def test_every_record_is_a_run_of_its_grid_under_its_label(experiment):
         assert label_of(record.spec, own) == record.label
     assert (EXPERIMENTS / experiment / "README.md").is_file()
     assert sum(map(len, by_label(records).values())) == len(records)
+
+
+@pytest.mark.parametrize(
+    "experiment",
+    sorted(p.parent.name for p in EXPERIMENTS.glob("*/grid.yaml") if not holds_records(p.parent)),
+)
+def test_a_planned_experiment_can_be_run_and_says_what_it_expects(experiment):
+    runs = runs_of_experiment(EXPERIMENTS / experiment)
+    assert len({(run.label, run.spec.seed) for run in runs}) == len(runs)
+    assert "Hypotheses, written before the runs" in page(experiment)
+
+
+def test_the_area_under_a_front_and_its_reach_are_those_of_the_stairs():
+    points = [(0.0, 0.5), (0.1, 0.8), (0.05, 0.7), (0.3, 0.9), (0.12, 0.6)]
+    assert fronts.reach(points, 0.07) == 0.7
+    assert fronts.reach(points, 0.12) == 0.8  # a worse point with a larger gap changes nothing
+    assert fronts.area(points) == pytest.approx((0.05 * 0.5 + 0.05 * 0.7 + 0.1 * 0.8) / 0.2)
+
+
+def test_a_table_of_fronts_is_made_of_records():
+    made = fronts.table(EXPERIMENTS / "faces-targets").splitlines()
+    labels = by_label(read_records(EXPERIMENTS / "faces-targets"))
+    assert len(made) == 2 + len(labels)
 
 
 def test_a_record_cannot_write_outside_its_folder(tmp_path):

@@ -8,6 +8,8 @@ from tests.methods import oracles as o
 from tests.methods.shasam_oracles import shasam_mined, shasam_oracle
 
 from shasam.methods.fdvae import FDVAE
+from shasam.methods.jtt import JTT
+from shasam.methods.lisa import LISA
 from shasam.methods.shasam import LiteralConfig, LogDetConfig, RandomSetsConfig, ShasamConfig
 
 TWO_STAGE = {"oracle_logits": o.two_stage_logits}
@@ -31,6 +33,8 @@ CASES: dict[str, dict[str, Any]] = {
     "gap": {"oracle": o.soft_gap_oracle, **PLAIN},
     "mmd": {"oracle": o.mmd_oracle, **PLAIN},
     "hsic": {"oracle": o.hsic_oracle, **PLAIN},
+    "jtt": {"oracle": o.jtt_oracle, "config": JTT.Config(upweight=3), **PLAIN},
+    "lisa": {"oracle": o.lisa_oracle, "config": LISA.Config(alpha=0.7, within_class=0.3), **PLAIN},
     "grl": {"oracle": o.grl_oracle, **PLAIN},
     "lnl": {"oracle": o.lnl_oracle, **PLAIN},
     "mfd": {"oracle": o.mfd_oracle, **PLAIN},

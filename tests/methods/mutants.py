@@ -20,6 +20,7 @@ import shasam.methods.fairvit
 import shasam.methods.fdvae
 import shasam.methods.fscl
 import shasam.methods.grl
+import shasam.methods.lisa
 import shasam.methods.lnl
 import shasam.methods.mfd
 import shasam.methods.posthoc
@@ -32,11 +33,14 @@ from shasam.methods.fairvit import FairViT
 from shasam.methods.fdvae import FDVAE
 from shasam.methods.fscl import FSCL, FSCLPlus, SupCon
 from shasam.methods.grl import GRL
+from shasam.methods.jtt import JTT
+from shasam.methods.lisa import LISA
 from shasam.methods.lnl import LNL
 from shasam.methods.mfd import MFD
 from shasam.methods.posthoc import PostHoc
 from shasam.methods.tadet import TADeT, TADeTMMD
 from shasam.models import Classifier
+from shasam.sampling import TrainingRows
 from shasam.types import Batch, Losses, Predictions
 
 Step = Iterator[tuple[str, Losses]]
@@ -257,6 +261,73 @@ class ThrowsNewCoins(PostHoc):
         decided = super().decide(predictions)
         coin = np.random.default_rng().random(len(decided.prediction)) < 0.3
         return replace(decided, prediction=np.where(coin, 1, decided.prediction))
+
+
+# -- two models, and mixtures ------------------------------------------------------------------
+
+
+@mutant("jtt")
+class TrainsOnce(JTT):
+    """The plan of the second stage is that of the first."""
+
+    def begin_stage(self, stage: Stage, data: TrainingRows) -> None:
+        pass
+
+
+@mutant("jtt")
+class UpweightsWhatIsRight(JTT):
+    def _errors(self, data: TrainingRows) -> Tensor:
+        wrong = super()._errors(data)
+        return data.rows[~torch.isin(data.rows, wrong)]
+
+
+@mutant("jtt")
+class ErrorsOfTheSecondModel(JTT):
+    def _first_scores(self, images: Tensor) -> Tensor:
+        if torch.is_grad_enabled():
+            return super()._first_scores(images)
+        return self.classifier(self.encoder(images))
+
+
+@mutant("jtt")
+class GoesOnWithTheFirstModel(JTT):
+    def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
+        return {"main": [*self.classifier.parameters()], "first": [*self.encoder.parameters()]}
+
+
+@mutant("lisa")
+class MixesAnything(LISA):
+    def steps(self, batch: Batch, stage: str) -> Step:
+        yield from super().steps(replace(batch, s_B=torch.arange(len(batch.s_B))), stage)
+
+
+@mutant("lisa")
+class MixesWithoutTheLabels(LISA):
+    def steps(self, batch: Batch, stage: str) -> Step:
+        within = bool(torch.rand(()) < self.config.within_class)
+        partner = shasam.methods.lisa.partners(batch.t_B, batch.s_B, within)
+        alpha = torch.tensor(self.config.alpha)
+        share = torch.distributions.Beta(alpha, alpha).sample((len(partner),))
+        share = share.view(-1, *[1] * (batch.images.ndim - 1))
+        mixed = share * batch.images + (1 - share) * batch.images[partner]
+        loss = F.cross_entropy(self.classifier(self.encoder(mixed)), batch.t_B)
+        yield "main", Losses(loss)
+
+
+@mutant("lisa")
+class MixesNaturalBatches(LISA):
+    def stages(self) -> tuple[Stage, ...]:
+        return (Stage("learn", ("main",)),)
+
+
+patched(
+    "lisa always mixes within the class",
+    "lisa",
+    LISA,
+    shasam.methods.lisa,
+    "partners",
+    lambda t, s, within, _own=shasam.methods.lisa.partners: _own(t, s, True),
+)
 
 
 # -- adversaries -------------------------------------------------------------------------------

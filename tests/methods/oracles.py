@@ -171,6 +171,59 @@ def dfr_oracle(m: Method, b: Batch, stage: str) -> Sequence:
     return [ce(m.last(features), b.t_VB)]
 
 
+def jtt_oracle(m: Method, b: Batch, stage: str) -> Sequence:
+    """The second model, after counting how often its plan draws each row of a pass."""
+    if stage == "identify":
+        return [ce(m.first["classifier"](m.first["encoder"](b.images)), b.t_B)]
+    lab = Lab(type(m), m.config, None, m.classes, m.groups, m.encoder.inputs)
+    m.first.eval()
+    with torch.no_grad():  # one class too often, so that the first model is wrong now and then
+        for p in list(m.first["classifier"].parameters())[-1:]:
+            p[0] += 1.0
+        scores = m.first["classifier"](m.first["encoder"](lab.images)).tolist()
+    plan = lab.plan(m, m.stages()[1], 8)
+    steps = plan.steps_per_epoch
+    drawn = [
+        r for step in range(steps) for r in plan.draw(0, step, lambda rows: rows).rows_B.tolist()
+    ]
+    wanted = []
+    for row, label in enumerate(lab.t_N.tolist()):
+        right = scores[row].index(max(scores[row])) == label
+        wanted += [row] * (1 if right else 1 + m.config.upweight)
+    if len(drawn) != len(wanted) // 8 * 8:
+        raise ContractError(f"a pass has {len(drawn)} rows, not {len(wanted)}")
+    left_out = list(wanted)
+    for row in drawn:
+        if row not in left_out:
+            raise ContractError(f"row {row} comes more often than the first model's errors say")
+        left_out.remove(row)
+    return ce_oracle(m, b, stage)
+
+
+def lisa_oracle(m: Method, b: Batch, stage: str) -> Sequence:
+    """Row by row, with the random numbers in the method's order: kind of step, partners, shares."""
+    balanced(b, m)
+    within = float(torch.rand(())) < m.config.within_class
+    n, labels = len(b.t_B), list(zip(b.t_B.tolist(), b.s_B.tolist(), strict=True))
+    draws = torch.rand(n, n).tolist()
+    alpha = torch.tensor(m.config.alpha)
+    shares = torch.distributions.Beta(alpha, alpha).sample((n,)).tolist()
+    mixed, partners = [], []
+    for i, (t, s) in enumerate(labels):
+        fits = [
+            j
+            for j, (u, v) in enumerate(labels)
+            if (u == t and v != s if within else v == s and u != t)
+        ]
+        partners.append(max(fits, key=lambda j: draws[i][j]) if fits else i)
+        mixed.append(shares[i] * b.images[i] + (1 - shares[i]) * b.images[partners[i]])
+    scores, loss = m.classifier(m.encoder(torch.stack(mixed))), torch.zeros(())
+    for i, j in enumerate(partners):
+        own, other = (ce(scores[i : i + 1], b.t_B[k : k + 1]) for k in (i, j))
+        loss = loss + shares[i] * own + (1 - shares[i]) * other
+    return [loss / n]
+
+
 def soft_gap_oracle(m: Method, b: Batch, stage: str) -> Sequence:
     scores = m.classifier(m.encoder(b.images))
     q, gaps = torch.exp(scores) / torch.exp(scores).sum(1, keepdim=True), []

@@ -10,7 +10,8 @@ import torch
 from fairlearn.postprocessing import ThresholdOptimizer
 from sklearn.base import BaseEstimator, ClassifierMixin
 
-from shasam.methods.posthoc import PostHoc, fit_binary, fit_classes, uniform_by_id
+from shasam.methods.posthoc import PostHoc
+from shasam.metrics.odds import fit_binary, fit_classes, uniform_by_id
 from shasam.models import ResNet18
 from shasam.types import Predictions
 
@@ -184,8 +185,6 @@ def _expected_rates(rule: np.ndarray, scores: np.ndarray, t: np.ndarray, s: np.n
 
 
 def test_a_tolerance_is_kept_and_buys_accuracy() -> None:
-    from shasam.methods.posthoc import fit_binary
-
     scores, t, s = _scored(4000, 0)
     found = []
     for tolerance in (0.0, 0.05, 0.2, 0.9):
@@ -234,3 +233,24 @@ def test_dfr_keeps_the_rows_of_its_last_layer_from_the_features() -> None:
         seen[stage.name] = set(torch.cat(drawn).tolist())
     assert seen["learn"].isdisjoint(seen["classify"])
     assert len(seen["classify"]) == 80 and len(seen["learn"]) > 300
+
+
+def test_a_tolerance_of_many_classes_is_kept_exactly_on_the_rows_it_was_fitted_on() -> None:
+    rng = np.random.default_rng(4)
+    t, s = rng.integers(0, 3, 3000), rng.integers(0, 2, 3000)
+    scores = rng.dirichlet(np.ones(3), 3000) + (0.6 + 0.5 * s)[:, None] * np.eye(3)[t]
+    scores /= scores.sum(1, keepdims=True)
+
+    def widest(swaps: np.ndarray) -> float:
+        confusions = [
+            np.stack([swaps[g, scores[(s == g) & (t == c)].argmax(1)].mean(0) for c in range(3)])
+            for g in (0, 1)
+        ]
+        return float(np.abs(confusions[0] - confusions[1]).max())
+
+    plain = widest(np.tile(np.eye(3), (2, 1, 1)))
+    for tolerance in (0.0, 0.03, plain / 2):
+        swaps, _ = fit_classes(scores, t, s, 2, tolerance=tolerance)
+        assert widest(swaps) == pytest.approx(tolerance, abs=1e-9)
+    swaps, _ = fit_classes(scores, t, s, 2, tolerance=1.0)
+    assert np.allclose(swaps, np.eye(3))

@@ -20,8 +20,9 @@ from shasam.metrics.counts import Counts
 from shasam.metrics.power import cell_rows, critical_values, smallest_gap
 from shasam.registry import lookup, names
 from shasam.report import write_report
-from shasam.report.advice import NEEDS_GROUP, Choice, recommendations, undominated
+from shasam.report.advice import NEEDS_GROUP, recommendations
 from shasam.report.audits import limits_of
+from shasam.report.fronts import Choice, undominated
 from shasam.report.runs import opened_runs, recorded_subject
 from shasam.report.verdict import comparison_line
 
@@ -121,6 +122,53 @@ def test_every_claim_has_an_interval_that_excludes_zero(tmp_path: Path) -> None:
     said = advice(runs_of(tmp_path, {"ce": PLAIN, **methods, "fair": FAIR}))
     claims = re.findall(r"(?:smaller|larger)[^.(]*by [\d.]+ points \(([\d.]+) to ([\d.]+)", said)
     assert claims and all(float(low) > 0 for low, _ in claims)
+
+
+@pytest.mark.needs_torch
+@pytest.mark.parametrize(("groups", "shift"), [(2, 0.0), (2, 0.8), (7, 0.0)])
+def test_advice_on_vectors_whose_training_split_has_no_bias(
+    tmp_path: Path, groups: int, shift: float
+) -> None:
+    """Every cell is as large as another, so that balancing has nothing to do, and must not seem to.
+
+    A shift of a group's vectors is what thresholds can mend and balancing cannot.
+    """
+    from shasam.pipeline.execute import execute
+    from shasam.spec import resolve
+    from shasam.training.runtime import Runtime
+
+    rng = np.random.default_rng(groups)
+    n = 4200
+    t, s = np.arange(n) % 2, np.arange(n) // 2 % groups
+    x = rng.normal(size=(n, 4)).astype(np.float32)
+    x[:, 0] += 0.9 * (2 * t - 1) + shift * (s == 0)
+    np.save(tmp_path / "x.npy", x)
+    lines = "".join(f"{a},g{b}\n" for a, b in zip(t, s, strict=True))
+    (tmp_path / "labels.csv").write_text(f"t,s\n{lines}", encoding="utf-8")
+    data = {"features": str(tmp_path / "x.npy"), "csv": str(tmp_path / "labels.csv"),
+            "target": "t", "sensitive": "s"}  # fmt: skip
+    paths = []
+    for method in ("ce", "balanced", "posthoc"):
+        for seed in range(3):
+            spec = resolve(
+                {"method": method, "seed": seed, "data": {**data, "seed": seed},
+                 "train": {"steps": 60, "natural_head": False, "validate_every": 0}},
+                profile="smoke",
+            )  # fmt: skip
+            paths.append(
+                execute(spec, tmp_path / "runs", runtime=Runtime(device="cpu", quiet=True)).path
+            )
+    said = advice(paths)
+    assert not re.search(r"(Take balanced|balanced: gap)", said)
+    claims = re.findall(r"(?:smaller|larger)[^.(]*by [\d.]+ points \(([\d.]+) to ([\d.]+)", said)
+    assert all(float(low) > 0 for low, _ in claims)
+    assert "not established" not in said
+    assert ("posthoc" in said and "needs the group" in said) or "No method is shown" in said
+    if shift:  # the gap is there, and what mends it is named with its price
+        assert re.search(r"posthoc: gap [\d.]+, smaller by", said)
+    else:
+        assert said.startswith("No method is shown to be fairer than ce; keep ce;")
+        assert "the smallest difference this comparison can show is" in said
 
 
 def test_the_interval_of_several_comparisons_excludes_zero_where_p_says_so() -> None:

@@ -38,6 +38,7 @@ def audit(
     period: Literal["day", "week", "month", "quarter", "year"] = "month",
     slices: Annotated[list[str] | None, Parameter(negative=())] = None,
     min_slice: int = 50,
+    front: Annotated[bool, Parameter(negative=())] = False,
     regression: Annotated[bool, Parameter(negative=())] = False,
     abstain: Annotated[bool, Parameter(negative=())] = False,
     all_metrics: Annotated[bool, Parameter(negative=())] = False,
@@ -109,6 +110,9 @@ def audit(
         Column, or rule such as "age<35", by which the worst slices are searched; repeat it.
     min_slice
         Fewest rows of a slice.
+    front
+        Say what thresholds per group could do for this model: the gap that they reach and its
+        price in accuracy, from the scores alone. Each row is decided by a rule of other rows.
     regression
         Label and prediction are numbers: error and bias of each group.
     abstain
@@ -192,7 +196,7 @@ def audit(
         tuple(classes or ()), missing, counts, weight, time, tuple(slices or ()), regression,
     )  # fmt: skip
     drawn = AuditOptions(
-        draws, seed, level, strata, min_group, tuple(reference or ()), period, min_slice
+        draws, seed, level, strata, min_group, tuple(reference or ()), period, min_slice, front
     )
     if verify is not None:
         return verify_form(verify, files)

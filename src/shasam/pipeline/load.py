@@ -21,6 +21,7 @@ from shasam.errors import CheckpointError, FileError, InputError, ShasamError
 from shasam.extras import need
 from shasam.files import open_regular, read_bytes
 from shasam.methods.base import Method
+from shasam.methods.posthoc import deciding_by_group
 from shasam.models.weights import read_weights
 from shasam.pipeline.build import build_method, outline
 from shasam.pipeline.embedding import Embedder, of_vectors
@@ -55,6 +56,7 @@ class SavedModel:
     sha256: str | None  # of the weights; None where it was never written down
     within: Path | None  # links may not lead out of this folder
     vectors: Mapping[str, Any] | None = None  # the encoder of the vectors, where it is known
+    rule: Mapping[str, Any] | None = None  # limits and tolerance of `shasam threshold`
 
 
 def find_saved(source: str | Path | RunDirectory) -> SavedModel:
@@ -140,7 +142,8 @@ def _of_config(config: Any, where: str, weights: Path, within: Path | None) -> S
         raise InputError(f"{where} has no {weights.name}")
     sha256, vectors = config.get("model_sha256"), config.get("vectors")
     vectors = vectors if isinstance(vectors, Mapping) else None
-    return SavedModel(where, spec, names[0], names[1], weights, sha256, within, vectors)
+    rule = config.get("rule") if isinstance(config.get("rule"), Mapping) else None
+    return SavedModel(where, spec, names[0], names[1], weights, sha256, within, vectors, rule)
 
 
 SEEN = 16  # images that the encoder of vectors sees at a time, as `shasam embed` on a CPU
@@ -167,6 +170,7 @@ class Model:
     fabric: Fabric  # device and precision, as in training
     vectors: Mapping[str, Any] | None = None  # the encoder of the vectors, where it is known
     front: Embedder | None = None  # that encoder, in front of a model of vectors
+    rule: Mapping[str, Any] | None = None  # limits and tolerance of `shasam threshold`
 
     @property
     def inputs(self) -> str:
@@ -356,8 +360,13 @@ def load(source: str | Path | RunDirectory, device: str = "cpu") -> Model:
     """
     saved = find_saved(source)
     spec, sizes = saved.spec, (len(saved.classes), len(saved.groups))
-    _check_weights(saved, outline(spec, *sizes))
+    outlined = outline(spec, *sizes)
+    if saved.rule is not None and outlined is not None:
+        outlined = deciding_by_group(outlined)
+    _check_weights(saved, outlined)
     method, _ = build_method(spec, *sizes, start=False)
+    if saved.rule is not None:
+        method = deciding_by_group(method)
     weights = read_weights(saved.weights, sha256=saved.sha256, within=saved.within)
     try:
         method.load_state_dict(weights)
@@ -367,7 +376,8 @@ def load(source: str | Path | RunDirectory, device: str = "cpu") -> Model:
         ) from error
     fabric = one_process(spec.train, device)
     names = (saved.classes, saved.groups)
-    return Model(spec, prepare(method, fabric.device), *names, fabric, saved.vectors)
+    ready = prepare(method, fabric.device)
+    return Model(spec, ready, *names, fabric, saved.vectors, rule=saved.rule)
 
 
 def _check_weights(saved: SavedModel, outlined: Method | None) -> None:

@@ -13,8 +13,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from markupsafe import Markup
-
 from shasam.errors import Argument, SpecError
 from shasam.metrics import Comparison, Estimate, catalogue, compare_seeds, evaluate, over_seeds
 from shasam.metrics.intervals import quantile
@@ -22,10 +20,9 @@ from shasam.metrics.learnt import Skill
 from shasam.metrics.power import cell_rows, smallest_gap
 from shasam.registry import did_you_mean
 from shasam.report.audits import Limit, baseline_of, pairing
-from shasam.report.charts import axes
+from shasam.report.fronts import Choice, undominated
 from shasam.report.runs import recorded_subject
 from shasam.report.subject import OF_RUNS, AuditOptions, Subject
-from shasam.report.svg import COLOURS, marker, picture, polyline, text
 from shasam.report.verdict import comparison_line, count, joined, p_value, percent
 from shasam.runs.directory import RunDirectory
 
@@ -384,86 +381,6 @@ def _span(c: Comparison) -> str:
 
 def _by_group(method: str) -> bool:
     return method.split(" (")[0].split("@")[0] in NEEDS_GROUP
-
-
-# -------------------------------------------------------------------------------------------------
-# The front: what accuracy each gap costs, over methods and their dials.
-# -------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Choice:
-    """A method at one value of its dial: mean accuracy and gap over seeds."""
-
-    family: str  # the method
-    name: str  # with the value
-    accuracy: float
-    gap: float
-
-
-def undominated(choices: Sequence[Choice]) -> list[Choice]:
-    """Those that no other beats in one of accuracy and gap without losing in the other.
-
-    In order of the gap; of equal ones the first is kept.
-    """
-    out: list[Choice] = []
-    for c in sorted(choices, key=lambda c: (c.gap, -c.accuracy)):
-        if not out or c.accuracy > out[-1].accuracy:
-            out.append(c)
-    return out
-
-
-def front(choices: Sequence[Choice]) -> Markup:
-    """What accuracy each gap costs: methods as lines over their dials, and the front of all.
-
-    What is dominated is faint; every method is named once, at its most accurate value.
-    """
-    shown = [c for c in choices if math.isfinite(c.accuracy) and math.isfinite(c.gap)]
-    if len(shown) < 2:
-        return Markup("")
-    width, left, right, top, bottom = 640.0, 46.0, 628.0, 16.0, 320.0
-    ys = [100 * c.accuracy for c in shown]
-    pad = max(0.12 * (max(ys) - min(ys)), 0.5)
-    x1 = max(108 * max(c.gap for c in shown), 1.0)
-    y0, y1 = max(0.0, min(ys) - pad), min(100.0, max(ys) + pad)
-
-    def place(c: Choice) -> tuple[float, float]:
-        x = left + 100 * c.gap / x1 * (right - left)
-        return x, bottom - (100 * c.accuracy - y0) / (y1 - y0) * (bottom - top)
-
-    body = axes(left, right, top, bottom, (0.0, x1), (y0, y1))
-    middle = (left + right) / 2
-    body.append(text(middle, bottom + 34, "average gap (EO), points", "muted", "middle"))
-    body.append(text(left, top - 3, "Accuracy, %", "muted"))
-    best = undominated(shown)
-    stairs: list[tuple[float, float]] = []
-    for c in best:
-        x, y = place(c)
-        stairs += [(x, stairs[-1][1]), (x, y)] if stairs else [(x, y)]
-    body.append(polyline([*stairs, (right, stairs[-1][1])], "axis"))
-    families = list(dict.fromkeys(c.family for c in shown))
-    taken: list[tuple[float, float, float]] = []
-    for kind, family in enumerate(families):
-        members = sorted((c for c in shown if c.family == family), key=lambda c: c.gap)
-        colour = f"c{kind % COLOURS}"
-        if len(members) > 1:
-            body.append(polyline(map(place, members), f"line {colour} dashed"))
-        for c in members:
-            told = f"{c.name}: accuracy {100 * c.accuracy:.1f} %, EO {100 * c.gap:.1f} points"
-            look = "fill" if c in best else "fill faint"
-            body.append(marker(kind, *place(c), 5.5, f"{colour} {look}", told))
-        x, y = place(max(members, key=lambda c: c.accuracy))
-        wide = 6.5 * min(len(family), 18)
-        x = min(x + 9, right - wide)
-        step = 0
-        while any(abs(y - v) < 12 and x < u + w and u < x + wide for u, v, w in taken):
-            step += 1
-            y += (-1) ** step * 6 * step  # up and down in turn, farther each time
-        taken.append((x, y, wide))
-        on = any(c in best for c in members)
-        body.append(text(x, y + 4, family, "small" if on else "muted small", most=18))
-    told = "; ".join(f"{c.name} {100 * c.accuracy:.1f} % at {100 * c.gap:.1f}" for c in best)
-    return picture(width, bottom + 44, body, f"Accuracy against the gap. Not dominated: {told}.")
 
 
 # -------------------------------------------------------------------------------------------------

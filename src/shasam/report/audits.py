@@ -18,6 +18,7 @@ from shasam.metrics.intervals import affordable_draws
 from shasam.metrics.power import smallest_gap
 from shasam.output import complain, markdown_code, markdown_table, markdown_text, visible
 from shasam.registry import did_you_mean
+from shasam.report.fronts import ThresholdFront
 from shasam.report.subject import AuditOptions, Subject
 from shasam.report.verdict import comparison_line, count, interval, percent, verdict
 from shasam.types import Predictions
@@ -286,6 +287,7 @@ def as_document(
                 "metrics": as_json(s.estimates),
                 "reference": None if s.reference is None else s.reference.as_dict(),
                 "over_time": None if s.timeline is None else s.timeline.as_dict(),
+                **({"front": made.as_dict()} if (made := ThresholdFront.of(s)) else {}),
                 "cells": [
                     {"class": r.name, "group": r.group, "accuracy": r.estimate.as_dict()}
                     for r in s.cells

@@ -16,9 +16,10 @@ from shasam.metrics.counts import recalls
 from shasam.metrics.learnt import Skill
 from shasam.metrics.resampling import average
 from shasam.report import charts
-from shasam.report.advice import Choice, advise, front, on_common_seeds
+from shasam.report.advice import advise, on_common_seeds
 from shasam.report.audits import Limit, Pairing, is_plain
 from shasam.report.charts import Point
+from shasam.report.fronts import Choice, front
 from shasam.report.published import PublishedResult, published
 from shasam.report.runs import recorded_subject
 from shasam.report.subject import OF_RUNS, Subject

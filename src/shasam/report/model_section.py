@@ -16,6 +16,7 @@ from shasam.metrics.rates import RATES, rate_named
 from shasam.report import charts
 from shasam.report.charts import RATES as SHOWN
 from shasam.report.charts import DecisionScores, bars, embedding
+from shasam.report.fronts import ThresholdFront
 from shasam.report.runs import finite
 from shasam.report.subject import Subject
 from shasam.report.verdict import count, found_slices, percent, verdict
@@ -416,6 +417,7 @@ def detail(
         "timeline": _timeline(subject),
         "slices": _slices(subject),
         "decided": _decided(subject) if run is None else None,
+        "front": ThresholdFront.of(subject),
         "curves": [],
         "maps": [],
         "probe": [],

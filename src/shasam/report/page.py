@@ -22,6 +22,7 @@ from shasam.report.answer import RunAnswer
 from shasam.report.audits import Limit, Pairing
 from shasam.report.charts import RATES, DecisionScores, bars, forest
 from shasam.report.comparison import audit_settings, settings_of
+from shasam.report.fronts import ThresholdFront
 from shasam.report.model_section import Budget, detail, strongest, tiles
 from shasam.report.runs import learnt_of, opened_runs, recorded_subject, subject_of
 from shasam.report.subject import Subject
@@ -388,6 +389,8 @@ def _of_audits(subject: Subject, i: int) -> dict[str, Markup]:
     out = {}
     if subject.timeline is not None:
         out[f"time-{i}"] = subject.timeline.figure()
+    if (front := ThresholdFront.of(subject)) is not None:
+        out[f"front-{i}"] = front.figure()
     decided = DecisionScores.of(subject)
     if decided is not None:
         out[f"roc-{i}"] = decided.roc()

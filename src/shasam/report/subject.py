@@ -29,6 +29,7 @@ from shasam.metrics import (
 from shasam.metrics.confidence import Answered, abstention
 from shasam.metrics.counts import weighted
 from shasam.metrics.evaluation import approximate
+from shasam.metrics.odds import ScoreFront, front_of_scores, front_reason
 from shasam.metrics.rates import LARGEST, RATES
 from shasam.metrics.resampling import check_draws
 from shasam.metrics.scores import Reliability, checked_scores, densities
@@ -52,6 +53,7 @@ class AuditOptions:
     reference: tuple[str, ...] = ()  # groups that others are compared with; else the largest
     period: str = "month"  # over time
     min_slice: int = 50  # fewest rows of a slice
+    front: bool = False  # try thresholds per group on the scores
 
     def __post_init__(self) -> None:
         check_draws(self.draws, self.seed)
@@ -352,6 +354,21 @@ class Subject:
         metric = "eo_mean" if self.claim is None else self.claim.metric
         return (
             None if self.rows.context.when is None else Timeline.of(self.rows, self.drawn, metric)
+        )
+
+    @cached_property
+    def front(self) -> ScoreFront | str | None:
+        """What thresholds per group could do, or why nothing is known; None if not asked for."""
+        if not self.drawn.front:
+            return None
+        drawn = self.drawn
+        return front_reason(self.rows) or front_of_scores(
+            self.rows,
+            level=drawn.level,
+            draws=drawn.draws,
+            seed=drawn.seed,
+            strata=drawn.strata,
+            min_group=drawn.min_group,
         )
 
     @property

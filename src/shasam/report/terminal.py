@@ -10,6 +10,7 @@ from rich.table import Table
 from shasam.metrics import Estimate, Slices, catalogue
 from shasam.output import Screen
 from shasam.report.audits import Pairing
+from shasam.report.fronts import ThresholdFront
 from shasam.report.subject import Reference, Subject, Timeline
 from shasam.report.verdict import count, found_slices, percent, verdict
 
@@ -56,6 +57,11 @@ def print_subject(subject: Subject, screen: Screen, also: Sequence[str] | None =
         screen.print(subject.reference.four_fifths(subject.drawn.min_group))
     if subject.timeline is not None:
         screen.print(_over_time(subject.timeline))
+    if (front := ThresholdFront.of(subject)) is not None:
+        for line in front.says:
+            screen.print(line)
+        if front.rows:
+            screen.print(_front(front))
     if subject.slices is not None:
         screen.print(_slices(subject.slices))
         screen.print(found_slices(subject.slices))
@@ -163,6 +169,18 @@ def _abstention(subject: Subject) -> Table | str:
             for g in subject.rows.groups
         ]
         table.add_row(f"{percent(a.share)} %", percent(a.confidence), *cells)
+    return table
+
+
+def _front(front: ThresholdFront) -> Table:
+    title = "Thresholds per group: rates may differ by so much; all intervals hold at once"
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
+    table.add_column("may differ by")
+    for name in ("gap (EO)", "accuracy, %", "against now"):
+        table.add_column(name, justify="right")
+    for row in front.rows:
+        cells = (f"{row[k]} ({row[f'{k}_ci']})" for k in ("gap", "accuracy", "price"))
+        table.add_row(row["tolerance"], *cells)
     return table
 
 

@@ -163,6 +163,8 @@ PUBLISHED: dict[str, dict[str, Any]] = {
             "hsic",
             "scaling",
             "dfr",
+            "jtt",
+            "lisa",
         )
     },
     "method=supcon": _FSCL,

@@ -95,7 +95,8 @@ class Lab:
         rows = torch.arange(len(self.t_N))
         if stage.sampling == "mined":  # two anchors, positives and negatives of every pair
             size = max(size, 6 * self.classes * self.groups)
-        data = TrainingRows(self.t_N, self.s_N, rows, size, seed=5)
+        read = self.images.__getitem__
+        data = TrainingRows(self.t_N, self.s_N, rows, size, seed=5, images=read)
         method.begin_stage(stage, data)
         return method.batch_plan(stage, data)
 

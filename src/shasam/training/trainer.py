@@ -156,11 +156,14 @@ class BatchMaker:
             observe=lambda z: run.plan.observe(drawn.rows_B, z.detach().float()),
         )
 
+    def plain(self, rows: Tensor) -> Tensor:
+        """The un-augmented images of rows, on the device."""
+        return prepare_images(self.data.images(rows), self.fabric.device)
+
     def embed(self, rows: Tensor) -> Tensor:
         """``Method.embed`` of un-augmented images with the current weights, for mining."""
-        images = prepare_images(self.data.images(rows), self.fabric.device)
         with evaluating(self.method), self.fabric.autocast(), sharing(self.share):
-            return self.method.embed(images).float()
+            return self.method.embed(self.plain(rows)).float()
 
 
 # -------------------------------------------------------------------------------------------------
@@ -466,7 +469,8 @@ class Trainer:
         size = batch_size_of(stage, spec, key, len(self.train_rows), self.fabric.world_size)
         seed = text_key(self.seed, stage.name, "plan")
         labels = (self.batches.t_N, self.batches.s_N, self.train_rows)
-        return TrainingRows(*labels, size, seed, stage.views, f"{key}.batch_views")
+        named = f"{key}.batch_views"
+        return TrainingRows(*labels, size, seed, stage.views, named, self.batches.plain)
 
     def _prepare(self, stage: Stage, checkpoint: Checkpoint | None) -> StageRun:
         rows, data = self.train_rows, self._training_rows(stage)

@@ -1,0 +1,415 @@
+"""Thresholds per group: rules that decide by scores and group, and what they could do for a model.
+
+Equal odds after Hardt, Price and Srebro (NeurIPS 2016), exactly or up to a tolerance. numpy only.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from shasam.errors import InputError, ShasamWarning
+from shasam.keyed import keyed
+from shasam.metrics import catalogue
+from shasam.metrics.counts import Counts, Estimate
+from shasam.metrics.evaluation import evaluate, values
+from shasam.metrics.paired import Comparison, compare
+from shasam.types import Predictions
+
+Array = np.ndarray
+
+# -------------------------------------------------------------------------------------------------
+# Rules with equal error rates in every group, or with rates that differ by a tolerance at most.
+# -------------------------------------------------------------------------------------------------
+
+
+def uniform_by_id(ids: Array, seed: int) -> Array:
+    """A number in [0, 1) for each id: the same for the same id and seed, on every machine."""
+    digests = [hashlib.blake2b(f"{seed}:{i}".encode(), digest_size=8).digest() for i in ids]
+    return np.array([int.from_bytes(d, "big") >> 11 for d in digests], dtype=np.float64) * 2.0**-53
+
+
+def fit_binary(
+    scores: Array, target: Array, group: Array, groups: int, *, grid: int, tolerance: float = 0.0
+) -> tuple[Array, Array]:
+    """Rules (G, 6) of ``p_ignore, constant, p0, threshold0, p1, threshold1``, and who has one.
+
+    P(1) = p_ignore · constant + (1 - p_ignore) · (p0 [score > threshold0] + p1 [score >
+    threshold1]). The common point is the one of the groups' lowest ROC hull with the highest
+    accuracy; a group above it is drawn down towards the diagonal. With a ``tolerance``, both rates
+    of two groups may differ by so much: each group has the best point of its own in a common box.
+    """
+    rules, fitted = np.zeros((groups, 6)), _has_all_classes(target, group, groups, classes=2)
+    if not fitted.any():
+        return rules, fitted
+    x = np.linspace(0.0, 1.0, grid + 1)
+    hulls = {
+        g: _hull(scores[group == g, 1], target[group == g]) for g in np.flatnonzero(fitted).tolist()
+    }
+    heights = {g: np.interp(x, hull[:, 0], hull[:, 1]) for g, hull in hulls.items()}
+    lowest = np.min(list(heights.values()), axis=0)
+    used = fitted[group]
+    positives, negatives = (target[used] == 1).sum(), (target[used] == 0).sum()
+    best = int(np.argmax(positives * lowest + negatives * (1 - x)))
+    aims = {g: (best, float(lowest[best])) for g in hulls}
+    if tolerance > 0:
+        weights = {
+            g: ((target[group == g] == 1).sum(), (target[group == g] == 0).sum()) for g in hulls
+        }
+        aims = _relaxed(x, heights, weights, tolerance)
+    for g, hull in hulls.items():
+        at, height = aims[g]
+        # the piece of the hull above x: its two ends, and how far along it x is
+        right = min(max(int(np.searchsorted(hull[:, 0], x[at], side="right")), 1), len(hull) - 1)
+        (x0, _, threshold0), (x1, _, threshold1) = hull[right - 1], hull[right]
+        p1 = 1.0 if x1 == x0 else float(np.clip((x[at] - x0) / (x1 - x0), 0.0, 1.0))
+        above = heights[g][at] - x[at]
+        p_ignore = 0.0 if above <= 0 else (heights[g][at] - height) / above
+        rules[g] = p_ignore, x[at], 1 - p1, threshold0, p1, threshold1
+    return rules, fitted
+
+
+BOXES = 50  # corners of boxes that are tried, along each axis
+
+
+def _relaxed(
+    x: Array,
+    heights: dict[int, Array],
+    weights: dict[int, tuple[int, int]],
+    tolerance: float,
+) -> dict[int, tuple[int, float]]:
+    """For each group the place on x and the true-positive rate, all within a box of that width.
+
+    Every box [u, u + tolerance] x [v, v + tolerance] of a grid is tried. In it a group takes the
+    point of its region (below its hull, not below the diagonal) with the fewest errors.
+    """
+    best, out = -np.inf, {}
+    v_K = np.linspace(0.0, 1.0, BOXES + 1)[:, None]
+    for u in np.linspace(0.0, 1.0, BOXES + 1):
+        inside = np.flatnonzero((x >= u - 1e-12) & (x <= u + tolerance + 1e-12))
+        total_K, places, reached = np.zeros(len(v_K)), {}, {}
+        for g, height in heights.items():
+            positives, negatives = weights[g]
+            reach_KN = np.minimum(height[inside], v_K + tolerance)
+            feasible_KN = (height[inside] >= v_K) & (reach_KN >= x[inside] - 1e-12)
+            right_KN = np.where(
+                feasible_KN, positives * reach_KN + negatives * (1 - x[inside]), -np.inf
+            )
+            places[g] = right_KN.argmax(1)
+            reached[g] = np.take_along_axis(reach_KN, places[g][:, None], 1)[:, 0]
+            total_K += np.take_along_axis(right_KN, places[g][:, None], 1)[:, 0]
+        k = int(total_K.argmax())
+        if total_K[k] > best + 1e-9:
+            best = float(total_K[k])
+            out = {g: (int(inside[places[g][k]]), float(reached[g][k])) for g in heights}
+    return out
+
+
+def _hull(score: Array, target: Array) -> Array:
+    """Upper convex hull of the ROC as rows (false-positive rate, true-positive rate, threshold)."""
+    order = np.argsort(-score, kind="stable")
+    score, target = score[order].astype(np.float64), target[order]
+    ends = np.append(np.flatnonzero(np.diff(score)), len(score) - 1)  # last of each equal score
+    true = np.cumsum(target == 1)[ends] / (target == 1).sum()
+    false = np.cumsum(target == 0)[ends] / (target == 0).sum()
+    between = np.append((score[ends[:-1]] + score[ends[:-1] + 1]) / 2, -np.inf)
+    points = [(0.0, 0.0, np.inf), *zip(false, true, between, strict=True)]
+    hull: list[tuple[float, float, float]] = []
+    for point in points:
+        while hull and hull[-1][0] == point[0]:
+            hull.pop()  # straight up: only the highest point of an abscissa counts
+        while len(hull) > 1 and _not_above(hull[-2], hull[-1], point):
+            hull.pop()
+        hull.append(point)
+    return np.array(hull)
+
+
+def _not_above(a: tuple, b: tuple, c: tuple) -> bool:
+    """Whether b lies on or below the line from a to c."""
+    return bool((b[1] - a[1]) * (c[0] - a[0]) <= (c[1] - a[1]) * (b[0] - a[0]))
+
+
+def fit_classes(
+    scores: Array, target: Array, group: Array, groups: int, *, tolerance: float = 0.0
+) -> tuple[Array, Array]:
+    """Stochastic matrices P(new | old, group) (G, C, C) that give every group one confusion.
+
+    With A_g = P(old | target, g), the common confusion T = α B + (1 - α) 1 rᵀ is reached by
+    A_g⁻¹ T; α is the largest for which that has no negative entry. B runs over the groups'
+    confusions and their mean, r over class shares; the most accurate is kept. It is feasible, not
+    the optimum of Hardt's linear programme. With a ``tolerance`` a decision is replaced only so
+    often that no rate of two groups differs by more: what is left of A_g - A_h is a share of it.
+    """
+    classes = scores.shape[1]
+    old = scores.argmax(1)
+    swaps, fitted = np.tile(np.eye(classes), (groups, 1, 1)), np.zeros(groups, dtype=bool)
+    fitted = _has_all_classes(target, group, groups, classes)
+    if not fitted.any():
+        return swaps, fitted
+    used = fitted[group]
+    prior = np.bincount(target[used], minlength=classes) / used.sum()
+    confusions = {}
+    for g in np.flatnonzero(fitted):
+        counts = np.zeros((classes, classes))
+        np.add.at(counts, (target[group == g], old[group == g]), 1)
+        confusions[g] = counts / counts.sum(1, keepdims=True)
+    mean = np.mean(list(confusions.values()), axis=0)
+    best = -1.0
+    for base in [*confusions.values(), mean]:
+        try:
+            solved = {g: np.linalg.solve(a, base) for g, a in confusions.items()}
+        except np.linalg.LinAlgError:
+            solved = {}  # a group in which two classes look alike: only r itself is reachable
+        for r in (prior, np.full(classes, 1 / classes), prior @ mean):
+            alpha = 1.0 if solved else 0.0
+            for matrix in solved.values():
+                bad = matrix < 0
+                limit = np.broadcast_to(r, matrix.shape)[bad]
+                alpha = min(alpha, *(limit / (limit - matrix[bad])), 1.0)
+            accuracy = float(alpha * prior @ np.diag(base) + (1 - alpha) * prior @ r)
+            if accuracy > best:
+                best = accuracy
+                for g in confusions:
+                    mixed = (1 - alpha) * np.tile(r, (classes, 1))
+                    swaps[g] = mixed + (alpha * solved[g] if solved else 0.0)
+    swaps = np.clip(swaps, 0.0, None)
+    swaps /= swaps.sum(2, keepdims=True)
+    widest = float(np.ptp(list(confusions.values()), axis=0).max())
+    kept = min(1.0, tolerance / widest) if widest > 0 else 1.0
+    swaps[fitted] = kept * np.eye(classes) + (1 - kept) * swaps[fitted]
+    return swaps, fitted
+
+
+def _has_all_classes(target: Array, group: Array, groups: int, classes: int) -> Array:
+    """Which groups have every class in validation; a warning names the others."""
+    counts = np.zeros((groups, classes), dtype=np.int64)
+    np.add.at(counts, (group, target), 1)
+    complete: Array = np.all(counts > 0, axis=1)
+    if not complete.all():
+        warnings.warn(
+            f"groups {np.flatnonzero(~complete).tolist()} lack a class in the validation split: "
+            "their decisions stay the arg max and their odds are not equalised",
+            ShasamWarning,
+            stacklevel=3,
+        )
+    return complete
+
+
+# -------------------------------------------------------------------------------------------------
+# The front of given scores: what each tolerance costs, every row decided by a rule that it was not
+# fitted on.
+# -------------------------------------------------------------------------------------------------
+
+TOLERANCES = (0.0, 0.02, 0.05, 0.1, 0.2, 1.0)  # the last one: the most accurate thresholds
+FOLDS = 5
+GRID = 1000  # false-positive rates that are tried
+
+
+@dataclass(frozen=True)
+class GroupRule:
+    """Decide by score and group: thresholds for two classes, replaced predictions for more.
+
+    Rules of groups that lack a class where they were fitted are the arg max.
+    """
+
+    classes: int
+    table: Array  # (G, 6) or (G, C, C)
+    fitted_G: Array
+
+    @classmethod
+    def fit(
+        cls,
+        scores: Array,
+        target: Array,
+        group: Array,
+        groups: int,
+        tolerance: float,
+        *,
+        grid: int = GRID,
+    ) -> GroupRule:
+        """Fit on rows with scores (N, C), targets and groups."""
+        if scores.shape[1] == 2:
+            found = fit_binary(scores, target, group, groups, grid=grid, tolerance=tolerance)
+        else:
+            found = fit_classes(scores, target, group, groups, tolerance=tolerance)
+        return cls(scores.shape[1], *found)
+
+    def probabilities(self, scores: Array, group: Array) -> Array:
+        """Probability (N, C) with which each class is decided."""
+        own = np.eye(self.classes)[scores.argmax(1)]
+        if self.classes == 2:
+            p_ignore, constant, p0, threshold0, p1, threshold1 = self.table[group].T
+            share = p0 * (scores[:, 1] > threshold0) + p1 * (scores[:, 1] > threshold1)
+            positive = p_ignore * constant + (1 - p_ignore) * share
+            found = np.stack([1 - positive, positive], axis=1)
+        else:
+            found = self.table[group, scores.argmax(1)]
+        return np.where(self.fitted_G[group][:, None], found, own)
+
+    def decide(self, scores: Array, group: Array, uniform: Array) -> Array:
+        """Classes (N,); ``uniform`` are the coins, numbers in [0, 1)."""
+        chance = self.probabilities(scores, group)
+        if self.classes == 2:
+            return (uniform < chance[:, 1]).astype(np.int64)
+        upto: Array = chance.cumsum(1)[:, :-1]
+        return (uniform[:, None] >= upto).sum(1)
+
+
+def cross_fitted(
+    rows: Predictions, tolerance: float, *, folds: int = FOLDS, seed: int = 0
+) -> Array:
+    """Decisions (N,) of rules that were fitted on the other folds.
+
+    Folds have equal shares of every (class, group) cell. A row's fold and coin follow from the
+    seed and its place.
+    """
+    groups, number = len(rows.groups), len(rows)
+    fold_N, cell_N = np.zeros(number, dtype=np.int64), rows.target * groups + rows.sensitive
+    for cell in np.unique(cell_N).tolist():
+        (members,) = np.where(cell_N == cell)
+        fold_N[members] = keyed(seed, cell).permutation(len(members)) % folds
+    uniform_N = keyed(seed).random(number)
+    decided_N = np.zeros(number, dtype=np.int64)
+    for k in range(folds):
+        own, other = fold_N == k, fold_N != k
+        rule = GroupRule.fit(
+            rows.scores[other], rows.target[other], rows.sensitive[other], groups, tolerance
+        )
+        decided_N[own] = rule.decide(rows.scores[own], rows.sensitive[own], uniform_N[own])
+    return decided_N
+
+
+@dataclass(frozen=True)
+class FrontPoint:
+    """A tolerance, and what decisions with it reach; ``price`` is the model minus it."""
+
+    tolerance: float
+    accuracy: Estimate
+    gap: Estimate
+    price: Comparison  # of accuracy, paired over rows
+    relief: Comparison  # of the gap, paired over rows
+
+
+@dataclass(frozen=True)
+class ScoreFront:
+    """What thresholds per group could do for a model whose scores are known."""
+
+    accuracy: Estimate  # of the model as it decides
+    gap: Estimate
+    points: tuple[FrontPoint, ...]
+    level: float  # all intervals of the points hold at once with this probability
+
+
+def front_of_scores(
+    rows: Predictions,
+    *,
+    tolerances: tuple[float, ...] = TOLERANCES,
+    metric: str = "eo_mean",
+    level: float = 0.95,
+    draws: int = 2000,
+    seed: int = 0,
+    strata: str = "none",
+    min_group: int = 30,
+) -> ScoreFront:
+    """Measure decisions with every tolerance, each row decided by a rule of other rows.
+
+    Intervals of the points allow for their number (Bonferroni), so that they are a simultaneous
+    band. They are those of the rows, for the rules as fitted.
+    """
+    if why := front_reason(rows):
+        raise InputError(f"thresholds per group cannot be tried: {why}")
+    keywords: dict[str, Any] = {
+        "classes": rows.classes, "groups": rows.groups, "draws": draws, "seed": seed,
+        "strata": strata, "min_group": min_group,
+    }  # fmt: skip
+    shown = ["accuracy", metric]
+    codes = rows.target, rows.sensitive
+    own = evaluate(codes[0], rows.prediction, codes[1], metrics=shown, level=level, **keywords)
+    each = 1 - (1 - level) / (2 * len(tolerances))
+    points = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ShasamWarning)  # told once, by front_reason or the audit
+        decided = [cross_fitted(rows, tolerance, seed=seed) for tolerance in tolerances]
+    for tolerance, made in zip(tolerances, decided, strict=True):
+        found = evaluate(codes[0], made, codes[1], metrics=shown, level=each, **keywords)
+        against = compare(
+            codes[0], made, rows.prediction, codes[1], metrics=shown, level=each, **keywords
+        )
+        points.append(
+            FrontPoint(tolerance, found["accuracy"], found[metric], against["accuracy"],
+                       against[metric])
+        )  # fmt: skip
+    return ScoreFront(own["accuracy"], own[metric], tuple(points), level)
+
+
+def front_reason(rows: Predictions) -> str:
+    """Why thresholds cannot be tried on rows; empty where they can."""
+    if not rows.scored:
+        return "the table has no scores"
+    if not rows.row_by_row or rows.context.weights is not None:
+        return "the rows are counted or weighted"
+    if len(rows.groups) < 2:
+        return "there is one group"
+    counts = np.zeros((len(rows.groups), len(rows.classes)), dtype=np.int64)
+    np.add.at(counts, (rows.sensitive, rows.target), 1)
+    able = int((counts >= FOLDS).all(1).sum())
+    if able < 2:
+        return f"fewer than two groups have {FOLDS} rows of every class"
+    return ""
+
+
+# -------------------------------------------------------------------------------------------------
+# A rule for a limit: the most accurate thresholds that keep it where they were not fitted.
+# -------------------------------------------------------------------------------------------------
+
+TRIED = (0.0, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 1.0)
+
+
+@dataclass(frozen=True)
+class ChosenRule:
+    """The rule that was chosen for limits, how, and whether it kept them on held-out folds."""
+
+    rule: GroupRule
+    tolerance: float
+    kept: bool
+    values: dict[str, float]  # of the limits' metrics, cross-fitted
+
+
+def rule_for(rows: Predictions, limits: Mapping[str, float], *, seed: int = 0) -> ChosenRule:
+    """Choose the tolerance by cross-fitting on rows, then fit the rule on all of them.
+
+    Of the tolerances whose cross-fitted decisions keep every limit the most accurate is taken,
+    the smaller one of two alike. Where none does, the one that comes nearest.
+    """
+    if why := front_reason(rows):
+        raise InputError(f"thresholds per group cannot be fitted: {why}")
+    for metric in limits:
+        catalogue.named(metric)
+    found = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ShasamWarning)  # told when the rule itself is fitted
+        for tolerance in TRIED:
+            made = cross_fitted(rows, tolerance, seed=seed)
+            counts = Counts.from_codes(
+                rows.target, made, rows.sensitive, rows.classes, rows.groups, None
+            )
+            value = values(counts, [*limits, "accuracy"], positive=rows.positive)
+            over = max(_excess(metric, value[metric], bound) for metric, bound in limits.items())
+            found.append((over <= 1e-12, -max(over, 0.0), value["accuracy"], -tolerance, value))
+    kept, _, _, negative, value = max(found, key=lambda entry: entry[:4])
+    rule = GroupRule.fit(
+        rows.scores, rows.target, rows.sensitive, len(rows.groups), tolerance=-negative
+    )
+    return ChosenRule(rule, -negative, kept, {metric: value[metric] for metric in limits})
+
+
+def _excess(metric: str, value: float, bound: float) -> float:
+    """How far a value lies beyond its limit; infinitely where it has none."""
+    if not np.isfinite(value):
+        return float("inf")
+    return bound - value if catalogue.named(metric).better == "high" else value - bound
