@@ -101,7 +101,7 @@ class Rethresholded:
     def write(self, out: Path, metadata: Mapping[bytes, bytes]) -> None:
         """A folder that ``predict``, ``export`` and ``shasam.load`` take like a run."""
         if out.exists() and not (out / RULE).is_file() and any(out.iterdir()):
-            raise InputError(f"{out} holds other things; give an empty folder as --out")
+            raise InputError(f"{out} holds other things; give an empty folder as ", Argument("out"))
         make_folder(out)
         tensors = {k: v.cpu().contiguous() for k, v in self.model.method.state_dict().items()}
         weights = save(tensors, metadata={"format": "pt"})
@@ -169,5 +169,7 @@ def limits_from(texts: Sequence[str]) -> dict[str, float]:
     found = limits_of(texts)
     for limit in found:
         if limit.end != "value":
-            raise InputError(f"--limit {limit.words}: write {limit.metric}={limit.bound:g}")
+            raise InputError(
+                Argument("limit"), f" {limit.words}: write {limit.metric}={limit.bound:g}"
+            )
     return {limit.metric: limit.bound for limit in found}
