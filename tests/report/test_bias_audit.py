@@ -21,7 +21,7 @@ from shasam.errors import InputError, LimitError, ShasamError
 from shasam.metrics.impact import deviations, fisher, impact_ratios
 from shasam.metrics.power import rows_needed, smallest_gap
 from shasam.report.bias_audit import fields_of, header_of
-from shasam.report.cards import INTENDED
+from shasam.report.cards import INTENDED, INTENDED_FILE
 from shasam.report.scenarios import read_scenarios
 
 APPLICANTS = (  # sex, race, assessed, selected: a made-up hiring tool, checked by hand below
@@ -310,6 +310,14 @@ def test_the_rows_of_a_plan_show_the_gap_as_often_as_asked() -> None:
         rows_needed([0.7, 0.7], 0.1)
     found = smallest_gap(COMPAS, 30)
     assert found is not None and 0.04 < found.gap < 0.08
+
+
+def test_the_card_of_a_foreign_run_reads_no_words_through_a_link(tmp_path: Path) -> None:
+    (run := tmp_path / "run").mkdir()
+    (tmp_path / "private.yaml").write_text("use: a secret\n", encoding="utf-8")
+    (run / INTENDED_FILE).symlink_to(tmp_path / "private.yaml")
+    with pytest.raises(ShasamError, match="leads out of"):
+        fields_of([str(run / INTENDED_FILE)], INTENDED, within=run)
 
 
 def test_a_card_takes_its_words_from_fields(tmp_path: Path) -> None:
