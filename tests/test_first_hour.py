@@ -176,6 +176,8 @@ def test_predictions_keep_the_columns_so_that_an_audit_works_at_once(desk: Desk,
     assert rows[0]["note"] == "'=1+1" and rows[0]["age"] == desk.read("new.csv")[0]["age"]
     assert "120" in desk.types("shasam audit predictions.csv --html audit.html")
     assert "by race" in desk.types("shasam audit predictions.csv --label gender --sensitive race")
+    shown = desk.types("shasam audit predictions.csv")
+    assert "by race" in shown and "by sensitive" not in shown  # the column that training was told
 
 
 def test_keep_names_columns_or_none(desk: Desk, trained) -> None:
@@ -280,11 +282,24 @@ def test_a_plain_model_that_costs_is_named_and_not_trained(desk: Desk, trained) 
     assert "Plain cross-entropy was not trained beside it: shasam train ce" in shown
 
 
-def test_the_plain_command_is_what_was_typed_with_another_method() -> None:
+def test_the_plain_command_has_the_data_model_seed_profile_and_place_that_were_typed() -> None:
     typed = ["train", "fscl+", "--csv", "my people.csv", "--sensitive", "age<35"]
     wanted = "shasam train ce --csv 'my people.csv' --sensitive 'age<35'"
     assert plain_command(typed, "fscl+") == wanted
     assert plain_command(["train", *typed[2:]], "shasam-random") == wanted
+    assert plain_command(["train", *typed[2:], "fscl+"], "fscl+") == wanted
+    more = shlex.split(
+        "--seed=3 --set options.projection_dim=8 --no-report --quiet -q --details --profile quick "
+        "--set model.width=8 --set data.n=9 --encoder resnet18 --cache --out here --resume "
+        "--log tensorboard --views.flip 0.1 --split-seed 4 --device cpu --method fscl+ --lr 1e-3"
+    )
+    kept = (
+        "--seed 3 --profile quick --set model.width=8 --set data.n=9 --encoder resnet18 --cache "
+        "--out here --views.flip 0.1 --split-seed 4"
+    )
+    assert plain_command([*typed, *more], "fscl+") == f"{wanted} {kept}"
+    own = plain_command(["train", "--config", "mine.yaml", "--seed", "3"], "fscl+")
+    assert own == "shasam train ce with the same data and model"
 
 
 def test_a_dry_sweep_names_the_keys_that_differ(desk: Desk, vectors) -> None:

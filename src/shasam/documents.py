@@ -62,12 +62,25 @@ class _PlainLoader(yaml.SafeLoader):
             self.depth -= 1
 
 
-def parse_yaml(text: str, where: str) -> Any:
-    """The value of a YAML text: dicts, lists, texts, numbers, booleans, null; nothing is run."""
+class _DatesAsText(_PlainLoader):
+    """The same, in which 2027-01-15 is a text, for files that people fill in."""
+
+
+_DatesAsText.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in found if not tag.endswith(":timestamp")]
+    for first, found in _PlainLoader.yaml_implicit_resolvers.items()
+}
+
+
+def parse_yaml(text: str, where: str, *, dates: bool = False) -> Any:
+    """The value of a YAML text: dicts, lists, texts, numbers, booleans, null; nothing is run.
+
+    A date is refused, or a text where ``dates`` are allowed.
+    """
     if len(text) > MAX_YAML_BYTES:
         raise SpecError(f"{where} has more than {MAX_YAML_BYTES} characters: not a specification")
     try:
-        loader = _PlainLoader(text)
+        loader = (_DatesAsText if dates else _PlainLoader)(text)
         try:
             value = loader.get_single_data()
         finally:
@@ -80,15 +93,20 @@ def parse_yaml(text: str, where: str) -> Any:
     return value
 
 
-def read_yaml(path: str | Path, *, within: Path | None = None) -> dict[str, Any]:
-    """A YAML file as a dict."""
+def read_yaml_value(path: str | Path, *, within: Path | None = None, dates: bool = False) -> Any:
+    """The value of a YAML file, whatever it is."""
     try:
         text = read_bytes(path, limit=MAX_YAML_BYTES, within=within).decode("utf-8-sig")
     except FileError as error:
         raise SpecError(str(error)) from error
     except UnicodeDecodeError as error:
         raise SpecError(f"{path} is not valid YAML: {error}") from error
-    body = parse_yaml(text, str(path))
+    return parse_yaml(text, str(path), dates=dates)
+
+
+def read_yaml(path: str | Path, *, within: Path | None = None) -> dict[str, Any]:
+    """A YAML file as a dict."""
+    body = read_yaml_value(path, within=within)
     if body is None:
         return {}
     if not isinstance(body, dict):

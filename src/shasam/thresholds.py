@@ -104,7 +104,9 @@ class Rethresholded:
 
     def write(self, out: Path, metadata: Mapping[bytes, bytes]) -> None:
         """A folder that ``predict``, ``export`` and ``shasam.load`` take like a run."""
-        if out.exists() and not (out / RULE).is_file() and any(out.iterdir()):
+        if out.is_symlink():
+            raise InputError(f"{out} is a link; give another folder as ", Argument("out"))
+        if out.is_dir() and not (out / RULE).is_file() and any(out.iterdir()):
             raise InputError(f"{out} holds other things; give an empty folder as ", Argument("out"))
         make_folder(out)
         tensors = {k: v.cpu().contiguous() for k, v in self.model.method.state_dict().items()}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from PIL import Image
 import shasam
 from shasam.cli import app
 from shasam.data import DataSpec, from_datasets, open_data
-from shasam.errors import DataError
+from shasam.errors import DataError, ShasamError
 from shasam.spec import resolve
 from shasam.testing import check_source
 
@@ -216,3 +217,45 @@ def test_a_dict_of_data_sets_trains(made: Any) -> None:
             out=Path(fields["root"]).parent / "runs",
         )  # fmt: skip
     assert run.metrics()["test"]["accuracy"]["value"] >= 0
+
+
+def _relinked(folder: Path, name: str, outside: Path) -> None:
+    (folder / name).rename(outside / name)
+    (folder / name).symlink_to(outside / name)
+
+
+def _piped(folder: Path, name: str, outside: Path) -> None:
+    (folder / name).unlink()
+    os.mkfifo(folder / name)
+
+
+def _huge_header(folder: Path, name: str, outside: Path) -> None:
+    (folder / name).write_bytes(
+        b"\xff\xff\xff\xff" + (2**31 - 8).to_bytes(4, "little") + b"\0" * 64
+    )
+
+
+@pytest.mark.parametrize("damage", [_relinked, _piped, _huge_header])
+@pytest.mark.parametrize("name", ["data-00000-of-00002.arrow", "dataset_info.json", "state.json"])
+def test_links_pipes_and_huge_heads_are_a_sentence(tmp_path: Path, damage, name: str) -> None:
+    (outside := tmp_path / "outside").mkdir()
+    damage(folder := saved(tmp_path / "data"), name, outside)
+    with pytest.raises(ShasamError, match=name):
+        open_data(spec(folder))
+
+
+@pytest.mark.parametrize(
+    ("column", "values"),
+    [("image", "x"), ("image", [1]), ("image", {"path": "/etc/passwd"}), ("side", "left"),
+     ("side", [0]), ("color", ["red"]), ("color", {"a": "red"}), ("color", None)],
+)  # fmt: skip
+def test_columns_of_another_shape_are_a_sentence(tmp_path: Path, column: str, values: Any) -> None:
+    folder = saved(tmp_path / "data")
+    for path in folder.glob("*.arrow"):
+        table = pa.table(columns(60))
+        place = table.column_names.index(column)
+        other = pa.array([values] * 60)
+        made = table.remove_column(place)
+        write(path, made if values is None else table.set_column(place, column, other))
+    with pytest.raises(DataError, match=f"the column '{column}' of"):
+        open_data(spec(folder))

@@ -16,6 +16,7 @@ from shasam.errors import InputError, ShasamWarning
 from shasam.metrics.odds import rule_for
 from shasam.pipeline.execute import execute
 from shasam.spec import resolve
+from shasam.thresholds import Rethresholded
 from shasam.training.runtime import Runtime
 
 
@@ -133,3 +134,12 @@ def test_a_fair_classifier_takes_a_limit():
     assert (again.predict(x, s) == limited.predict(x, s)).all()
     with pytest.warns(ShasamWarning, match="no thresholds per group kept the limit"):
         FairClassifier("ce", steps=60, limit={"accuracy": 0.999}).fit(x[:900], t[:900], s[:900])
+
+
+def test_thresholds_are_not_written_through_a_link(tmp_path) -> None:
+    """The folder beside a run may be somebody else's, as the run is."""
+    (tmp_path / "elsewhere").mkdir()
+    (link := tmp_path / "run-thresholds").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(InputError, match="is a link"):
+        Rethresholded.write(object.__new__(Rethresholded), link, {})
+    assert list((tmp_path / "elsewhere").iterdir()) == []

@@ -21,6 +21,8 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.csv as pc
+import pyarrow.ipc
 import pyarrow.parquet as pq
 import yaml
 from PIL import Image
@@ -32,6 +34,18 @@ TINY = ["--profile", "smoke", "--set", "data.n=80", "--set", "data.holdout_per_c
 CPU = ["--device", "cpu"]
 PICTURES = ["--data", "table", "--root", "pictures/photos", "--csv", "pictures/people.csv",
             "--target", "smiling", "--sensitive", "group", "--size", "32"]  # fmt: skip
+DATASET = [
+    "--data",
+    "datasets",
+    "--root",
+    "dataset",
+    "--target",
+    "smiling",
+    "--sensitive",
+    "group",
+    "--size",
+    "32",
+]
 VECTORS = ["--features", "vectors/x.npy", "--csv", "vectors/y.csv", "--target", "target",
            "--sensitive", "sensitive"]  # fmt: skip
 # command -> (the folder that is hostile, the words); RUN is the run in runs/
@@ -39,10 +53,20 @@ READS: dict[str, list[tuple[str, list[str]]]] = {
     "audit": [("runs", ["audit", "RUN/predictions.parquet", "--min-group", "0", "--draws", "100",
                         "--json", "out/a.json"]),
               ("vectors", ["audit", "vectors/y.csv", "--label", "target", "--prediction", "target",
-                           "--sensitive", "sensitive", "--min-group", "0", "--draws", "100"])],
+                           "--sensitive", "sensitive", "--min-group", "0", "--draws", "100"]),
+              ("runs", ["audit", "RUN/predictions.parquet", "--min-group", "0", "--draws", "100",
+                        "--front", "--abstain", "--html", "out/a.html"]),
+              ("forms", ["audit", "vectors/y.csv", "--label", "target", "--prediction", "target",
+                         "--sensitive", "sensitive", "--min-group", "0", "--draws", "100",
+                         "--scenarios", "forms/agreed.yaml", "--scenarios-out", "out/s.md"]),
+              ("forms", ["audit", "forms/people.csv", "--verify", "forms/form.json"]),
+              ("forms", ["audit", "forms/people.csv", "--standard", "ll144", "--about",
+                         "forms/about.yaml", "--prediction", "selected", "--sensitive", "sex",
+                         "--sensitive", "race", "--json", "out/f.json"])],
     "compare": [("runs", ["compare", "--methods", "ce", "--seeds", "1", "--out", "runs",
                           "--page", "out/c.html", *CPU, *TINY])],
-    "data check": [("pictures", ["data", "check", *PICTURES])],
+    "data check": [("pictures", ["data", "check", *PICTURES]),
+                   ("dataset", ["data", "check", *DATASET])],
     "data describe": [("pictures", ["data", "describe", *PICTURES, "--save", "out/m.parquet"])],
     "data prepare": [("pictures", ["data", "prepare", *PICTURES])],
     "data sheet": [("pictures", ["data", "sheet", *PICTURES, "--out", "out/s.png"])],
@@ -65,9 +89,12 @@ READS: dict[str, list[tuple[str, list[str]]]] = {
                                   "--to", "out"])],
     "select": [("vectors", ["select", "vectors/x.npy", "-k", "2", "--out", "out/s.parquet"])],
     "sweep": [("runs", ["sweep", "grid.yaml", "--out", "runs", *CPU])],
-    "threshold": [("runs", ["threshold", "RUN", "--limit", "eo_mean=0.05", "--draws", "100",
+    "threshold": [("runs", ["threshold", "RUN", "--limit", "eo_mean=0.3", "--draws", "100"]),
+                  ("runs", ["threshold", "RUN", "--limit", "eo_mean=0.05", "--draws", "100",
                             "--out", "out/t"])],
-    "train": [("runs", ["train", "ce", "--out", "runs", "--resume", "--quiet", *CPU, *TINY]),
+    "train": [("dataset", ["train", "ce", *DATASET, "--out", "out", "--quiet", *CPU,
+                           "--profile", "smoke", "--set", "train.steps=2"]),
+              ("runs", ["train", "ce", "--out", "runs", "--resume", "--quiet", *CPU, *TINY]),
               ("vectors", ["train", "ce", *VECTORS, "--out", "out", "--quiet", *CPU,
                            "--profile", "smoke", "--set", "train.steps=2"])],
 }  # fmt: skip
@@ -117,8 +144,43 @@ def make_world(place: Path) -> Path:
         Image.fromarray(pixels).save(place / "pictures" / "photos" / f"{i}.png")
         lines.append(f"{i}.png,{i % 2},{'ab'[i // 2 % 2]}")
     (place / "pictures" / "people.csv").write_text("\n".join(lines) + "\n")
+    _data_set(place)
+    _forms(place)
     (place / "out").mkdir()
     return place
+
+
+def _data_set(place: Path) -> None:
+    """The pictures again, as ``datasets`` saves them."""
+    (folder := place / "dataset").mkdir()
+    table = pc.read_csv(place / "pictures" / "people.csv")
+    photos = place / "pictures" / "photos"
+    images = [{"bytes": (photos / name).read_bytes()} for name in table["path"].to_pylist()]
+    table = table.drop_columns(["path"]).append_column("image", pa.array(images))
+    with (
+        pa.OSFile(str(folder / "data.arrow"), "wb") as file,
+        pa.ipc.new_stream(file, table.schema) as stream,
+    ):
+        stream.write_table(table)
+    kinds = {"smiling": "Value", "group": "Value", "image": "Image"}
+    features = {"features": {name: {"_type": kind} for name, kind in kinds.items()}}
+    (folder / "dataset_info.json").write_text(json.dumps(features))
+    (folder / "state.json").write_text(json.dumps({"_data_files": [{"filename": "data.arrow"}]}))
+
+
+def _forms(place: Path) -> None:
+    """What people fill in for an audit, and a form that was written."""
+    from shasam.report.bias_audit import bias_audit, header_of
+    from shasam.report.columns import Columns
+
+    (folder := place / "forms").mkdir()
+    people = "".join(f"{'fm'[i % 2]},{'abc'[i % 3]},{int(i % 7 > 3)}\n" for i in range(210))
+    (folder / "people.csv").write_text(f"sex,race,selected\n{people}")
+    (folder / "about.yaml").write_text("auditor: Acme\naudit_date: 2027-01-15\n")
+    (folder / "agreed.yaml").write_text("- {metric: eo_mean, at_most: 0.5, review: 2027-01-15}\n")
+    columns = Columns(prediction="selected", sensitive=("sex", "race"))
+    header = header_of([str(folder / "about.yaml")])
+    bias_audit(folder / "people.csv", columns, header).to_json(folder / "form.json")
 
 
 class Case:

@@ -14,8 +14,8 @@ import pytest
 
 import shasam
 from shasam.cli import app
-from shasam.errors import InputError, MissingExtraError, ShasamWarning, TrainingError
-from shasam.integrations.loggers import LOGGERS, NumberLogger, Trackio, WandB, loggers
+from shasam.errors import FileError, InputError, MissingExtraError, ShasamWarning, TrainingError
+from shasam.integrations.loggers import LOGGERS, NumberLogger, TensorBoard, Trackio, WandB, loggers
 from shasam.runs.directory import RunDirectory, read_log
 
 SHORT = {"train.steps": 6, "train.natural_head": False}
@@ -176,3 +176,15 @@ def test_the_flag_reaches_every_run_that_train_makes(vectors, monkeypatch, capsy
     app(words.split(), result_action="return_value")
     begun = [fields["settings"]["method"] for event, fields in heard if event == "begin"]
     assert begun == ["balanced", "ce"]
+
+
+def test_event_files_are_not_written_through_a_link(tmp_path, monkeypatch) -> None:
+    """A run that is resumed may have come from somebody else."""
+    (run := tmp_path / "run").mkdir()
+    (run / "tensorboard").symlink_to(tmp_path / "elsewhere")
+    written = types.SimpleNamespace(SummaryWriter=lambda place: pytest.fail(f"written to {place}"))
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", written)
+    monkeypatch.setattr("shasam.integrations.loggers.need", lambda *words: None)
+    with pytest.raises(FileError, match="leads out of"):
+        TensorBoard().begin("run", run, {})
+    assert not (tmp_path / "elsewhere").exists()

@@ -5,20 +5,24 @@ from __future__ import annotations
 import csv
 import json
 import os
+import stat
 import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 from tests.metrics.test_orderings import COMPAS
 
+import shasam
 from shasam.commands.audit import audit
-from shasam.errors import InputError
+from shasam.errors import InputError, LimitError, ShasamError
 from shasam.metrics.impact import deviations, fisher, impact_ratios
 from shasam.metrics.power import rows_needed, smallest_gap
 from shasam.report.bias_audit import fields_of, header_of
-from shasam.report.cards import INTENDED
+from shasam.report.cards import INTENDED, INTENDED_FILE
+from shasam.report.scenarios import read_scenarios
 
 APPLICANTS = (  # sex, race, assessed, selected: a made-up hiring tool, checked by hand below
     ("Female", "Black", 100, 20), ("Female", "White", 200, 60), ("Female", "", 50, 10),
@@ -95,6 +99,100 @@ def test_every_format_holds_the_form_and_verifying_computes_it_again(
         audit([applicants], verify=document)
     said = capsys.readouterr().err
     assert "changed after its hash" in said and "the numbers differ" in said
+
+
+def test_a_table_in_memory_gives_the_form_of_the_file(
+    applicants: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with applicants.open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    people = {key: [row[key] for row in rows] for key in ("sex", "race", "selected")}
+    found = shasam.audit(
+        people, standard="ll144", prediction="selected", sensitive=["sex", "race"],
+        about={"auditor": "Acme", "data_kind": "test"},
+    )  # fmt: skip
+    told = form(applicants, prediction="selected", about=["auditor=Acme", "data_kind=test"])
+    assert found.to_dict()["result"] == told["result"]
+    assert "Below four fifths of the rate of Male: Female (0.68)" in str(found)
+    assert "<iframe" in found._repr_html_() and "Native Hawaiian" in found.to_csv()
+    kept = applicants.parent / "memory.json"
+    found.to_json(kept)
+    capsys.readouterr()
+    audit([applicants], verify=kept)  # the columns of the file are those that were in memory
+    assert "hashes agree" in capsys.readouterr().out.replace("\n", " ")
+    text = applicants.read_text(encoding="utf-8")
+    applicants.write_text(text.replace("Male,Black,no", "Male,White,no", 1), encoding="utf-8")
+    with pytest.raises(SystemExit):
+        audit([applicants], verify=kept)
+    assert "is not the columns that" in capsys.readouterr().err.replace("\n", " ")
+    with pytest.raises(InputError, match="standard='ll144'"):
+        shasam.audit(people, sensitive="sex", about={"auditor": "Acme"})
+    with pytest.raises(InputError, match="did you mean 'auditor'"):
+        shasam.audit(people, standard="ll144", sensitive=["sex", "race"], about={"auditer": 1})
+
+
+def test_a_table_in_memory_is_judged_by_scenarios_as_the_file_is(tmp_path: Path) -> None:
+    with compas_rows(tmp_path).open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    people = {key: [row[key] for row in rows] for key in ("race", "recid", "high")}
+    agreed = [
+        {"attribute": "race", "metric": "eo_max", "at_most": 0.1, "review": "2027-01-01"},
+        {"attribute": "race", "group": "Caucasian", "metric": "fpr", "at_most": 0.5},
+    ]
+    asked = {"label": "recid", "prediction": "high", "sensitive": "race", "draws": 200}
+    found = shasam.audit(people, scenarios=agreed, **asked)
+    assert [j.verdict for j in found.scenarios] == ["exceeded, surely", "met, surely"]
+    assert "2027-01-01" in found.scenarios_table(tmp_path / "s.md")
+    with pytest.raises(LimitError, match="scenario: race, all groups: eo_max"):
+        found.check()
+    path = tmp_path / "s.yaml"
+    path.write_text(yaml.safe_dump(agreed), encoding="utf-8")
+    assert shasam.audit(people, scenarios=path, **asked).scenarios == found.scenarios
+    with pytest.raises(InputError, match="one threshold"):
+        shasam.audit(people, scenarios=[{"metric": "eo_max", "at_most": True}], **asked)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [("auditor: a\nauditor: b\n", "twice"), ("a: &x [1]\nb: *x\n", "alias"), ("a: [", "YAML"),
+     ("- 1\n" * 20_000, "limit")],
+)  # fmt: skip
+def test_files_that_people_fill_in_are_read_as_guardedly_as_specifications(
+    tmp_path: Path, text: str, said: str
+) -> None:
+    path = tmp_path / "f.yaml"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(ShasamError, match=said):
+        header_of([str(path)])
+    with pytest.raises(ShasamError, match=said):
+        read_scenarios(path)
+    path.unlink()
+    os.mkfifo(path)
+    for read in (lambda: header_of([str(path)]), lambda: read_scenarios(path)):
+        with pytest.raises(ShasamError, match="regular file"):
+            read()
+
+
+@pytest.mark.parametrize("damage", [
+    {"level": "x"}, {"score": 3}, {"sensitive": [["sex"], "race"]}, {"threshold": "x"},
+    {"prediction": ["selected"]}, {"positive": 7},
+])  # fmt: skip
+def test_a_damaged_form_is_a_sentence(applicants: Path, damage: dict) -> None:
+    told = form(applicants, prediction="selected")
+    told["result"]["asked"] |= damage
+    document = applicants.parent / "form.json"
+    document.write_text(json.dumps(told), encoding="utf-8")
+    with pytest.raises((ShasamError, SystemExit)):
+        audit([applicants], verify=document)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="makes a device node")
+def test_a_form_is_written_to_a_device_and_does_not_replace_it(applicants: Path) -> None:
+    node = applicants.parent / "null"
+    os.mknod(node, 0o666 | stat.S_IFCHR, os.makedev(1, 3))
+    audit([applicants], standard="ll144", prediction="selected", sensitive=["sex", "race"],
+          json=node, html=node, csv=node, markdown=node)  # fmt: skip
+    assert stat.S_ISCHR(node.stat().st_mode)
 
 
 def test_what_is_wrong_with_a_form_is_said(applicants: Path) -> None:
@@ -212,6 +310,14 @@ def test_the_rows_of_a_plan_show_the_gap_as_often_as_asked() -> None:
         rows_needed([0.7, 0.7], 0.1)
     found = smallest_gap(COMPAS, 30)
     assert found is not None and 0.04 < found.gap < 0.08
+
+
+def test_the_card_of_a_foreign_run_reads_no_words_through_a_link(tmp_path: Path) -> None:
+    (run := tmp_path / "run").mkdir()
+    (tmp_path / "private.yaml").write_text("use: a secret\n", encoding="utf-8")
+    (run / INTENDED_FILE).symlink_to(tmp_path / "private.yaml")
+    with pytest.raises(ShasamError, match="leads out of"):
+        fields_of([str(run / INTENDED_FILE)], INTENDED, within=run)
 
 
 def test_a_card_takes_its_words_from_fields(tmp_path: Path) -> None:

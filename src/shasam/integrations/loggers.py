@@ -22,6 +22,7 @@ from typing import Any
 
 from shasam.errors import InputError
 from shasam.extras import need
+from shasam.files import make_folder
 
 _WITH_NUMBERS = ("epoch", "step", "curve")
 
@@ -85,6 +86,7 @@ class TensorBoard(NumberLogger):
         need("tensorboard", "the logger tensorboard")
         from torch.utils.tensorboard import SummaryWriter
 
+        make_folder(path / "tensorboard", within=path)
         self._writer = SummaryWriter(path / "tensorboard")
 
     def write(self, numbers: Mapping[str, float], step: int) -> None:

@@ -15,9 +15,13 @@ from shasam.report.runs import predictions_of, recorded_subject
 from shasam.report.subject import Subject
 from shasam.report.verdict import comparison_line, count, percent
 from shasam.runs.directory import RunDirectory
+from shasam.spec.fields import DataSpec, ModelSpec
 from shasam.spec.layers import OWN
 
 PLAIN = "ce"  # what a fairer model is held against
+_OF_DATA_AND_MODEL = frozenset(
+    name.replace("_", "-") for part in (DataSpec, ModelSpec) for name in part.model_fields
+) | {"data", "split-seed", "seed", "profile", "out"}
 _SIBLINGS = 200  # runs of a folder that are looked at for the plain one
 _SHOWN = ("accuracy", "eo_mean", "worst_group_accuracy")
 # experiments/pretrained; docs/results.md has the rows
@@ -116,11 +120,37 @@ def next_command(run: RunDirectory) -> str:
 
 
 def plain_command(words: Sequence[str], method: str) -> str:
-    """The command of a run with plain cross-entropy in place of its method."""
-    if list(words[:1]) != ["train"]:
-        return f"shasam train {PLAIN} with the same flags"
-    rest = [word for place, word in enumerate(words[1:]) if (place, word) != (0, method)]
-    return shlex.join(["shasam", "train", PLAIN, *rest])
+    """The command of a plain run on the same data: flags of data, model, seed, profile and place.
+
+    Options belong to the method, and how a run is printed to the run that was typed.
+    """
+    typed = _typed(words[1:])
+    if list(words[:1]) != ["train"] or any(name == "config" for name, _ in typed):
+        return f"shasam train {PLAIN} with the same data and model"
+    kept: list[str] = []
+    for name, own in typed:
+        values = [word for word in own[1:] if word != method]
+        if name == "set":
+            values = [word for word in values if word.partition(".")[0] in ("data", "model")]
+            kept += [word for value in values for word in ("--set", value)]
+        elif name in _OF_DATA_AND_MODEL:
+            kept += [own[0], *values]
+    return shlex.join(["shasam", "train", PLAIN, *kept])
+
+
+def _typed(words: Sequence[str]) -> list[tuple[str, list[str]]]:
+    """The flags that were typed, each by its plain name, with its values; other words go."""
+    found: list[tuple[str, list[str]]] = []
+    for word in words:
+        if word.startswith("--"):
+            name, equals, value = word.partition("=")
+            plain = name.removeprefix("--").partition(".")[0]
+            found.append((plain, [name, value] if equals else [name]))
+        elif word.startswith("-") and word[1:2].isalpha():
+            found.append(("", [word]))
+        elif found:
+            found[-1][1].append(word)
+    return found
 
 
 def plain_beside(run: RunDirectory) -> RunDirectory | None:

@@ -1,6 +1,7 @@
 """The bias audit of New York City's Local Law 144: impact ratios with bounds, header and hashes.
 
 It needs no labels: a column of selections or of scores, and the sex and race/ethnicity of people.
+The table is a file, or in memory (``shasam.audit(..., standard="ll144")``).
 """
 
 from __future__ import annotations
@@ -15,20 +16,21 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import yaml
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from rich import box
 from rich.table import Table as ScreenTable
 
 import shasam
+from shasam.documents import of_our_shape, read_json, read_yaml_value
 from shasam.errors import Argument, DataError, InputError
-from shasam.files import file_sha256, write_atomic
+from shasam.files import file_sha256, write_named
 from shasam.metrics.impact import FOUR_FIFTHS, LEAST_SHARE, Category, Impact, impact_ratios
 from shasam.output import Screen, csv_text, markdown_table, markdown_text, visible
 from shasam.registry import did_you_mean
 from shasam.report.columns import PREDICTIONS, Columns, absent_values
 from shasam.report.page import style_hash
+from shasam.report.svg import framed
 from shasam.report.verdict import count, joined, percent
 from shasam.tables import MISSING_WORDS, TableFile, open_table
 
@@ -45,6 +47,7 @@ HEADER = {
     "explanation": "Explanation",
 }
 KINDS = ("historical", "test")
+FILE, COLUMNS = "file", "columns"  # what the first hash is of: a table in memory is no file
 
 
 @dataclass(frozen=True)
@@ -58,6 +61,7 @@ class BiasAudit:
     rate: str  # "selection" or "scoring"
     median: float | None
     data_sha256: str
+    hashed: str = FILE  # what that is of
 
     @property
     def result(self) -> dict[str, Any]:
@@ -77,9 +81,47 @@ class BiasAudit:
         return {
             "made_by": f"shasam {shasam.__version__}",
             "data_sha256": self.data_sha256,
+            "data_hashed": self.hashed,
             "result_sha256": hash_of(self.result),
             "result": self.result,
         }
+
+    def __str__(self) -> str:
+        lines = []
+        for impact in self.impacts:
+            lines += [f"By {impact.attribute}:", *says(self, impact)]
+        return "\n".join(lines)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Convert the form to plain JSON, the content of ``--json``."""
+        return self.as_dict()
+
+    def to_csv(self, path: str | Path | None = None) -> str:
+        """Make the table of ``--csv``; write it to a file if one is named."""
+        return _kept(bias_audit_csv(self), path)
+
+    def to_markdown(self, path: str | Path | None = None) -> str:
+        """Make the text of ``--markdown``; write it to a file if one is named."""
+        return _kept(bias_audit_markdown(self), path)
+
+    def to_html(self, path: str | Path | None = None) -> str:
+        """Make the page of ``--html``; write it to a file if one is named."""
+        return _kept(bias_audit_page(self), path)
+
+    def to_json(self, path: str | Path | None = None) -> str:
+        """Make the document of ``--json``, which ``shasam audit --verify`` computes again."""
+        text = json.dumps(self.as_dict(), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+        return _kept(text, path)
+
+    def _repr_html_(self) -> str:
+        """The page in a frame of its own."""
+        return framed(self.to_html(), "bias audit")
+
+
+def _kept(text: str, path: str | Path | None) -> str:
+    if path is not None:
+        write_named(path, text)
+    return text
 
 
 def hash_of(result: Mapping[str, Any]) -> str:
@@ -88,44 +130,48 @@ def hash_of(result: Mapping[str, Any]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def header_of(texts: Sequence[str]) -> dict[str, str]:
-    """The header of the form from ``field=text`` and YAML files."""
-    out = fields_of(texts, HEADER)
+def header_of(given: Sequence[str] | Mapping[str, Any]) -> dict[str, str]:
+    """The header of the form from ``field=text`` and YAML files, or from its fields."""
+    named = given if isinstance(given, Mapping) else fields_of(given, HEADER)
+    out = checked_fields(named, HEADER)
     if out.get("data_kind", KINDS[0]) not in KINDS:
         raise InputError(f"data_kind is {out['data_kind']!r}; it must be historical or test")
     return out
 
 
-def fields_of(texts: Sequence[str], known: Mapping[str, str]) -> dict[str, str]:
-    """Fields from ``field=text`` and from YAML files, later ones over earlier ones."""
+def fields_of(
+    texts: Sequence[str], known: Mapping[str, str], *, within: Path | None = None
+) -> dict[str, str]:
+    """Fields from ``field=text`` and from YAML files, later ones over earlier ones.
+
+    Files of somebody else's folder are read ``within`` it only.
+    """
     out: dict[str, str] = {}
     for text in texts:
         name, equals, value = text.partition("=")
-        given = {name.strip(): value.strip()} if equals else read_yaml(Path(text))
+        if equals and within is None:
+            given: Any = {name.strip(): value.strip()}
+        else:
+            given = read_yaml_value(text, within=within, dates=True)
         if not isinstance(given, dict):
             raise InputError(f"{text} must hold fields such as '{next(iter(known))}: text'")
-        for key, field in given.items():
-            if key not in known:
-                raise InputError(f"there is no field {key!r}{did_you_mean(str(key), known)}")
-            out[key] = str(field)
+        out |= checked_fields(given, known)
     return out
 
 
-def read_yaml(path: Path) -> Any:
-    """A YAML file as plain values."""
-    try:
-        return yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror or error}") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise InputError(f"{path} is no YAML: {error}") from None
+def checked_fields(given: Mapping[str, Any], known: Mapping[str, str]) -> dict[str, str]:
+    """The fields as texts, if each is known."""
+    for key in given:
+        if key not in known:
+            raise InputError(f"there is no field {key!r}{did_you_mean(str(key), known)}")
+    return {key: str(field) for key, field in given.items()}
 
 
 def bias_audit(
-    path: Path, columns: Columns, header: Mapping[str, str], level: float = 0.95
+    path: Path | TableFile, columns: Columns, header: Mapping[str, str], level: float = 0.95
 ) -> BiasAudit:
     """Audit a table of people: selections or scores, by sex, race/ethnicity and both together."""
-    source = open_table(path)
+    source = path if isinstance(path, TableFile) else open_table(path)
     if len(columns.sensitive) != 2:
         raise InputError(
             Argument("standard", "ll144"),
@@ -153,34 +199,48 @@ def bias_audit(
         "sensitive": list(columns.sensitive),
         "level": level,
     }
-    return BiasAudit(dict(header), asked, impacts, rows.num_rows, rate, median, file_sha256(path))
+    hashed = FILE if source.path.is_file() and not isinstance(path, TableFile) else COLUMNS
+    data = _data_sha256(source, hashed, columns)
+    return BiasAudit(dict(header), asked, impacts, rows.num_rows, rate, median, data, hashed)
+
+
+def _data_sha256(source: TableFile, hashed: str, columns: Columns) -> str:
+    """SHA-256 of the file, or of the names and texts of the columns that are used, as CSV."""
+    if hashed == FILE:
+        return file_sha256(source.path)
+    rows = source.read(list(dict.fromkeys([_outcome(source, columns), *columns.sensitive])))
+    values = (column.to_pylist() for column in rows.columns)
+    lines = [rows.column_names, *zip(*values, strict=True)]
+    return hashlib.sha256(csv_text(lines).encode()).hexdigest()
 
 
 def verify(document: Path, data: Path) -> list[str]:
     """What differs between a bias audit in a JSON file and the same audit of the data, if any."""
+    told = read_json(document)
     try:
-        told = json.loads(document.read_text(encoding="utf-8"))
-        result, asked = told["result"], told["result"]["asked"]
-        columns = Columns(
-            prediction=asked["prediction"],
-            scores=tuple(asked["score"]),
-            threshold=asked["threshold"],
-            positive=asked["positive"],
-            sensitive=tuple(asked["sensitive"]),
-        )
-        header, level = header_of([f"{k}={v}" for k, v in result["header"].items()]), asked["level"]
-    except OSError as error:
-        raise InputError(f"{document} cannot be read: {error.strerror or error}") from None
-    except (KeyError, TypeError, ValueError, AttributeError):
+        with of_our_shape(document):
+            result, asked = told["result"], told["result"]["asked"]
+            columns = Columns(
+                prediction=asked["prediction"],
+                scores=tuple(map(str, asked["score"])),
+                threshold=asked["threshold"],
+                positive=asked["positive"],
+                sensitive=tuple(map(str, asked["sensitive"])),
+            )
+            header, level = header_of(result["header"]), float(asked["level"])
+    except DataError:
         raise InputError(
             f"{document} is no bias audit of shasam: write one with ", Argument("json")
         ) from None
     differ = []
     if told.get("result_sha256") != hash_of(result):
         differ.append("the result was changed after its hash was made")
-    if told.get("data_sha256") != file_sha256(data):
-        differ.append(f"{data.name} is not the file that was audited (another SHA-256)")
-    again = bias_audit(data, columns, header, float(level))
+    source = open_table(data)
+    with of_our_shape(document):
+        again = bias_audit(data, columns, header, level)
+    hashed = COLUMNS if told.get("data_hashed") == COLUMNS else again.hashed
+    if told.get("data_sha256") != _data_sha256(source, hashed, columns):
+        differ.append(f"{data.name} is not the {hashed} that was audited (another SHA-256)")
     if json.loads(json.dumps(again.result)) != result:
         differ.append("computed again, the numbers differ")
     return differ
@@ -430,16 +490,15 @@ def write_bias_audit(
     markdown: Path | None,
 ) -> list[str]:  # fmt: skip
     """Write the files that were asked for; returns lines that say where they are."""
-    text = json.dumps(found.as_dict(), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
     made = (
-        ("numbers", json_file, lambda: text),
-        ("page", html, lambda: bias_audit_page(found)),
-        ("table", csv, lambda: bias_audit_csv(found)),
-        ("text", markdown, lambda: bias_audit_markdown(found)),
+        ("numbers", json_file, found.to_json),
+        ("page", html, found.to_html),
+        ("table", csv, found.to_csv),
+        ("text", markdown, found.to_markdown),
     )
     lines = []
-    for what, file, content in made:
+    for what, file, write in made:
         if file is not None:
-            write_atomic(file, content())
+            write(file)
             lines.append(f"{what}: {file}")
     return lines

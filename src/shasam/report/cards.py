@@ -46,8 +46,9 @@ def model_card(
     fields of ``INTENDED``; without it those of ``intended.yaml`` in the run, or the words for
     research.
     """
-    if not intended and (run.path / INTENDED_FILE).is_file():
-        intended = fields_of([str(run.path / INTENDED_FILE)], INTENDED)
+    own = run.path / INTENDED_FILE
+    if not intended and own.is_file():
+        intended = fields_of([str(own)], INTENDED, within=run.path)
     told = intended or _RESEARCH
     subject = subject or subject_of(run)
     lines = [

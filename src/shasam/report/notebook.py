@@ -11,20 +11,74 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, overload
 
 import pyarrow as pa
 
 from shasam.errors import InputError, LimitError, ShasamWarning
 from shasam.metrics import by_group
 from shasam.report.audits import as_document, limits_of, subjects_of
+from shasam.report.bias_audit import BiasAudit, bias_audit, header_of
 from shasam.report.columns import Columns
 from shasam.report.predictions import read_predictions
+from shasam.report.scenarios import (
+    Judged,
+    Scenario,
+    judged,
+    read_scenarios,
+    scenario_lines,
+    scenarios_of,
+)
 from shasam.report.subject import AuditOptions, Subject
+from shasam.report.svg import framed
 from shasam.report.verdict import verdict
 from shasam.tables import MemoryTable, Missing
 
-HEIGHT = 620  # pixels of a notebook cell; the page scrolls inside
+
+@overload
+def audit(
+    data: Any,
+    *,
+    standard: Literal["ll144"],
+    sensitive: Sequence[str],
+    prediction: str | None = None,
+    score: str | Sequence[str] | None = None,
+    threshold: float | None = None,
+    positive: Any = None,
+    about: Mapping[str, Any] | None = None,
+    level: float = 0.95,
+) -> BiasAudit: ...
+
+
+@overload
+def audit(
+    data: Any,
+    *,
+    label: str | None = None,
+    prediction: str | None = None,
+    score: str | Sequence[str] | None = None,
+    sensitive: str | Sequence[str] | None = None,
+    threshold: float | None = None,
+    positive: Any = None,
+    classes: Sequence[Any] = (),
+    missing: Missing = "error",
+    counts: bool = False,
+    weight: str | None = None,
+    reference: str | Sequence[str] | None = None,
+    time: str | None = None,
+    period: Literal["day", "week", "month", "quarter", "year"] = "month",
+    slices: str | Sequence[str] | None = None,
+    min_slice: int = 50,
+    front: bool = False,
+    scenarios: str | Path | Sequence[Mapping[str, Any]] | None = None,
+    standard: None = None,
+    name: str = "the model",
+    strata: Literal["none", "group", "cell"] = "none",
+    min_group: int = 30,
+    draws: int = 2000,
+    seed: int = 0,
+    level: float = 0.95,
+) -> Audit: ...
 
 
 def audit(
@@ -45,13 +99,17 @@ def audit(
     period: Literal["day", "week", "month", "quarter", "year"] = "month",
     slices: str | Sequence[str] | None = None,
     min_slice: int = 50,
+    front: bool = False,
+    scenarios: str | Path | Sequence[Mapping[str, Any]] | None = None,
+    standard: Literal["ll144"] | None = None,
+    about: Mapping[str, Any] | None = None,
     name: str = "the model",
     strata: Literal["none", "group", "cell"] = "none",
     min_group: int = 30,
     draws: int = 2000,
     seed: int = 0,
     level: float = 0.95,
-) -> Audit:
+) -> Audit | BiasAudit:
     """Measure accuracy and fairness of predictions in a pandas, polars or Arrow table, or a dict.
 
     The arguments are the flags of ``shasam audit``.
@@ -93,6 +151,16 @@ def audit(
         Columns, or rules such as "age<35", by which the worst slices are searched.
     min_slice
         Fewest rows of a slice.
+    front
+        Also try thresholds per group on the scores.
+    scenarios
+        Bias scenarios that were agreed: a YAML file, or a list of dicts with its fields. What was
+        measured is in ``Audit.scenarios``.
+    standard
+        "ll144": the form of New York City's Local Law 144, which takes sex and race/ethnicity and
+        needs no labels.
+    about
+        Fields of that form's header, such as {"auditor": "Acme"}.
     name
         Name of the model.
     strata
@@ -109,7 +177,7 @@ def audit(
     Returns
     -------
     Audit
-        All numbers, the verdict, the figures and the page.
+        All numbers, the verdict, the figures and the page; with ``standard`` a ``BiasAudit``.
 
     Examples
     --------
@@ -134,11 +202,24 @@ def audit(
         _names(slices),
     )
     drawn = AuditOptions(
-        draws, seed, level, strata, min_group, _names(reference), period, min_slice
+        draws, seed, level, strata, min_group, _names(reference), period, min_slice, front
     )
+    if standard is not None:
+        if standard != "ll144" or scenarios is not None:
+            raise InputError("standard must be 'll144', and takes no scenarios")
+        return bias_audit(MemoryTable.of(data), columns, header_of(about or {}), level)
+    if about:
+        raise InputError("about belongs to a form; add standard='ll144'")
+    agreed = [] if scenarios is None else _agreed(scenarios)
     read = read_predictions(MemoryTable.of(data), columns, name, ids=False)
     subjects = subjects_of(read, drawn, tell=_warn)
-    return Audit(tuple(subjects), drawn, columns)
+    return Audit(tuple(subjects), drawn, columns, tuple(judged(agreed, subjects)))
+
+
+def _agreed(given: str | Path | Sequence[Mapping[str, Any]]) -> list[Scenario]:
+    if isinstance(given, str | Path):
+        return read_scenarios(Path(given))
+    return scenarios_of(given, "scenarios")
 
 
 @dataclass(frozen=True)
@@ -148,6 +229,7 @@ class Audit:
     subjects: tuple[Subject, ...]
     drawn: AuditOptions
     columns: Columns = field(repr=False, default_factory=Columns)
+    scenarios: tuple[Judged, ...] = ()
 
     def __getitem__(self, metric: str) -> Any:
         """The estimate of a metric; by attribute, where there are several."""
@@ -210,16 +292,29 @@ class Audit:
     def check(self, limits: Mapping[str, float] | None = None, /, **more: float) -> Audit:
         """Raise ``LimitError`` if a metric is over its limit (below, for accuracies) or undefined.
 
-        ``check(eo_mean=0.05)``; an end of the interval is ``check({"eo_mean.low": 0.05})``.
+        ``check(eo_mean=0.05)``; an end of the interval is ``check({"eo_mean.low": 0.05})``. The
+        scenarios that were given are checked too.
         """
         given = {**(limits or {}), **more}
-        if not given:
+        if not given and not self.scenarios:
             raise InputError("give at least one limit, such as check(eo_mean=0.05)")
         asked = limits_of([f"{key}={value}" for key, value in given.items()])
         broken = [line for limit in asked for s in self.subjects if (line := limit.broken(s))]
+        broken += [f"scenario: {j.line}" for j in self.scenarios if j.broken]
         if broken:
             raise LimitError("; ".join(broken))
         return self
+
+    def scenarios_table(self, path: str | Path | None = None) -> str:
+        """Make the Markdown table of ``--scenarios-out``; write it to a file if one is named."""
+        from shasam.files import write_named
+
+        if not self.scenarios:
+            raise InputError("this audit was given no scenarios: shasam.audit(..., scenarios=...)")
+        text = "\n".join(scenario_lines(self.scenarios)) + "\n"
+        if path is not None:
+            write_named(Path(path), text)
+        return text
 
     def to_html(self, path: str | Path | None = None) -> str:
         """Make the page of ``shasam audit --html``; write it to a file if one is named."""
@@ -233,12 +328,7 @@ class Audit:
 
     def _repr_html_(self) -> str:
         """The page in a frame of its own, so that its style and the notebook's do not mix."""
-        from shasam.report.svg import escape
-
-        return (
-            f'<iframe title="shasam audit" sandbox="" width="100%" height="{HEIGHT}" '
-            f'style="border:0;border-radius:12px" srcdoc="{escape(self.to_html())}"></iframe>'
-        )
+        return framed(self.to_html(), "shasam audit")
 
     def _call(self) -> str:
         """The Python call that gives the same page again."""

@@ -18,6 +18,7 @@ from shasam.registry import did_you_mean
 from shasam.report.columns import (
     ID,
     LABELS,
+    PREDICTIONS,
     ColumnChoice,
     Columns,
     check_plain,
@@ -171,6 +172,7 @@ def _plain(table: pa.Table) -> pa.Table:
 MOST_GROUPS = 50
 MOST_CLASSES = 1000
 PLAIN = (*LABELS, "y", "true", "class", "outcome")  # names of a label that say nothing about it
+_LOOKED_AT = 10_000  # rows of two columns that are compared
 NO_IDS = np.zeros(0, dtype=object)
 
 
@@ -241,12 +243,11 @@ def read_predictions(
         positive=positive,
         repeats=None if kept else table.column(ROWS).to_numpy(),
         name=name or (source.path.stem if source.content is None else source.name),
-        outcome=_protocol(metadata, "target") or ("" if chosen.label in PLAIN else chosen.label),
         threshold=_threshold(asked, chosen, positive),
         span=span,
         context=context_of(table, chosen, where),
     )
-    return _by_attribute(whole, table, chosen, where, metadata)
+    return _by_attribute(whole, table, chosen, source)
 
 
 def _without_offered(
@@ -311,16 +312,14 @@ def _tell(progress: Callable[[int, int], None] | None, rows: int | None, done: i
 
 
 def _by_attribute(
-    whole: Predictions,
-    table: pa.Table,
-    chosen: ColumnChoice,
-    where: str,
-    metadata: Mapping[str, str],
+    whole: Predictions, table: pa.Table, chosen: ColumnChoice, source: TableFile
 ) -> list[Predictions]:
     """The predictions through each attribute, and through the intersection of several."""
-    found = []
+    where, told = source.name, _told_names(source, chosen)
+    outcome = told.get(chosen.label, "" if chosen.label in PLAIN else chosen.label)
+    whole, found = replace(whole, outcome=outcome), []
     for column in chosen.sensitive:
-        given = _names(metadata, "sensitive_names") if column == "sensitive" else None
+        given = _names(source.metadata, "sensitive_names") if column == "sensitive" else None
         s, names = codes_of(table.column(column), column, where, given)
         if len(names) > MOST_GROUPS:
             raise InputError(
@@ -336,7 +335,7 @@ def _by_attribute(
                 "column with ",
                 Argument("sensitive"),
             )
-        attribute = _attribute(metadata, column)
+        attribute = told.get(column) or column
         found.append(replace(whole, sensitive=s, groups=names, attribute=attribute))
     if len(found) > 1:
         s, names = intersect([p.sensitive for p in found], [p.groups for p in found])
@@ -360,8 +359,29 @@ def _names(metadata: Mapping[str, str], key: str) -> tuple[str, ...] | None:
     return tuple(map(str, names)) if isinstance(names, list) else None
 
 
-def _attribute(metadata: Mapping[str, str], column: str) -> str:
-    return (_protocol(metadata, "sensitive") if column == "sensitive" else "") or column
+def _told_names(source: TableFile, chosen: ColumnChoice) -> dict[str, str]:
+    """What our own columns ``target`` and ``sensitive`` are called by people, if that is known.
+
+    The predictions of a run say it. Those that ``shasam predict`` writes (with columns p(class))
+    hold the columns of training too: the one with the same texts is what ours was made of.
+    """
+    ours = [c for c in ("target", "sensitive") if c in (chosen.label, *chosen.sensitive)]
+    found: dict[str, str] = {c: n for c in ours if (n := _protocol(source.metadata, c))}
+    names = source.column_names
+    asked = [c for c in ours if c not in found]
+    if not asked or not any(name.startswith("p(") for name in names):
+        return found
+    none = {*ours, *PREDICTIONS, ID, *names[: names.index(asked[0])]}
+    others = [c for c in names if c not in none and names.count(c) == 1]
+    try:
+        rows = next(source.batches([*asked, *others], text=[*asked, *others])).slice(0, _LOOKED_AT)
+    except (DataError, InputError, StopIteration):  # of a column that the audit does not need
+        return found
+    for column in asked:
+        same = [c for c in others if rows.column(c).equals(rows.column(column))]
+        if len(same) == 1:
+            found[column] = same[0]
+    return found
 
 
 def _protocol(metadata: Mapping[str, str], key: str) -> str:

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from shasam.documents import read_yaml_value
 from shasam.errors import InputError
-from shasam.files import write_atomic
+from shasam.files import write_named
 from shasam.metrics import Estimate, by_group, catalogue
 from shasam.metrics.rates import RATES
 from shasam.output import markdown_table, markdown_text
 from shasam.registry import did_you_mean
-from shasam.report.bias_audit import read_yaml
 from shasam.report.subject import Subject
 from shasam.report.verdict import percent
 
@@ -90,15 +90,19 @@ class Judged:
 
 def read_scenarios(path: Path) -> list[Scenario]:
     """The scenarios of a YAML file: a list, or a list under ``scenarios``."""
-    given = read_yaml(path)
-    entries = given.get("scenarios") if isinstance(given, dict) else given
-    if not isinstance(entries, list) or not entries:
-        raise InputError(f"{path} lists no scenarios; see docs/audit.md for an example")
-    return [_scenario(entry, f"scenario {i + 1} of {path}") for i, entry in enumerate(entries)]
+    given = read_yaml_value(path, dates=True)
+    return scenarios_of(given.get("scenarios") if isinstance(given, dict) else given, str(path))
+
+
+def scenarios_of(entries: Any, where: str) -> list[Scenario]:
+    """The scenarios of a list of fields."""
+    if not isinstance(entries, list | tuple) or not entries:
+        raise InputError(f"{where} lists no scenarios; see docs/audit.md for an example")
+    return [_scenario(entry, f"scenario {i + 1} of {where}") for i, entry in enumerate(entries)]
 
 
 def _scenario(entry: Any, where: str) -> Scenario:
-    if not isinstance(entry, dict):
+    if not isinstance(entry, Mapping):
         raise InputError(f"{where} must have fields such as metric and at_most")
     for key in entry:
         if key not in KEYS:
@@ -113,11 +117,12 @@ def _scenario(entry: Any, where: str) -> Scenario:
     else:
         catalogue.named(metric)
     bounds = [key for key in ("at_most", "at_least") if key in entry]
-    if len(bounds) != 1 or not isinstance(entry[bounds[0]], int | float):
+    bound = entry[bounds[0]] if len(bounds) == 1 else None
+    if not isinstance(bound, int | float) or isinstance(bound, bool):
         raise InputError(f"{where} needs one threshold: at_most or at_least, 5 points are 0.05")
     told = {k: str(entry[k]) for k in KEYS[5:] if k in entry}
-    bound, attribute = float(entry[bounds[0]]), str(entry.get("attribute", ""))
-    return Scenario(metric, bound, bounds[0] == "at_most", attribute, group, told)
+    attribute = str(entry.get("attribute", ""))
+    return Scenario(metric, float(bound), bounds[0] == "at_most", attribute, group, told)
 
 
 def judged(scenarios: Sequence[Scenario], subjects: Sequence[Subject]) -> list[Judged]:
@@ -180,4 +185,4 @@ def scenario_lines(found: Sequence[Judged]) -> list[str]:
 
 def write_scenarios(path: Path, found: Sequence[Judged]) -> None:
     """The table in a Markdown file."""
-    write_atomic(path, "\n".join(scenario_lines(found)) + "\n")
+    write_named(path, "\n".join(scenario_lines(found)) + "\n")

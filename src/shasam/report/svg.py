@@ -150,3 +150,14 @@ def ticks(low: float, high: float, most: int = 6) -> list[float]:
                 first = int(-(-low // step))
                 return [k * step for k in range(first, int(high / step + 1e-9) + 1)]
     return [low, high]
+
+
+FRAME = 620  # pixels of a notebook cell; the page scrolls inside
+
+
+def framed(page: str, title: str) -> str:
+    """A whole page inside a cell of a notebook, so that its style and the notebook's do not mix."""
+    return (
+        f'<iframe title="{escape(title)}" sandbox="" width="100%" height="{FRAME}" '
+        f'style="border:0;border-radius:12px" srcdoc="{escape(page)}"></iframe>'
+    )

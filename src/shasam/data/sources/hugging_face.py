@@ -23,7 +23,7 @@ from shasam.data.source import Listing, Reading, Source
 from shasam.data.splits import SPLITS
 from shasam.documents import of_our_shape, read_json
 from shasam.errors import Argument, DataError
-from shasam.files import make_folder, remembered_sha256
+from shasam.files import make_folder, open_regular, remembered_sha256
 from shasam.registry import did_you_mean, register
 from shasam.spec.fields import DataSpec
 
@@ -33,17 +33,20 @@ _IMAGE, _CLASS = "Image", "ClassLabel"  # types of columns in dataset_info.json
 class Part:
     """One ``Dataset`` on disk: its columns, and where its rows lie."""
 
-    def __init__(self, folder: Path, name: str = "") -> None:
-        self.folder, self.name = folder, name
-        with of_our_shape(folder):
-            self.features: dict[str, Any] = read_json(folder / "dataset_info.json")["features"]
-            state = read_json(folder / "state.json")
-            self.files = [self._file(entry["filename"]) for entry in state["_data_files"]]
+    def __init__(self, root: Path, name: str = "") -> None:
+        self.folder, self.name = root / name, name
+        with of_our_shape(self.folder):
+            info = read_json(self.folder / "dataset_info.json", within=root)
+            self.features: dict[str, Any] = dict(info["features"])
+            state = read_json(self.folder / "state.json", within=root)
+            self.files = [self._file(entry["filename"], root) for entry in state["_data_files"]]
 
-    def _file(self, name: str) -> Path:
+    def _file(self, name: str, root: Path) -> Path:
+        path = self.folder / name
         if name in ("", ".", "..") or set(name) & set("/\\\0"):
             raise DataError(f"{self.folder / 'state.json'} names {name!r}, which is no file of it")
-        return self.folder / name
+        with open_regular(path, within=root):  # no link out of it, no pipe
+            return path
 
     def kind(self, column: str) -> str:
         """``Image``, ``ClassLabel``, ``Value``, or empty for what is nested."""
@@ -62,7 +65,34 @@ class Part:
             except (pa.ArrowException, OSError, ValueError) as error:
                 raise DataError(f"{path} cannot be read as an Arrow stream: {error}") from error
             pieces.append(piece.replace_schema_metadata())
-        return pa.concat_tables(pieces)
+        if not pieces:
+            raise DataError(f"{self.folder} names no files of rows; save the data set again")
+        with of_our_shape(self.folder):
+            table = pa.concat_tables(pieces)
+        for column in self.features:
+            self._check(column, table)
+        return table
+
+    def _check(self, column: str, table: pa.Table) -> None:
+        """The rows have what dataset_info.json says of a column, as far as it is used."""
+        said, here = self.kind(column), table.schema.names.count(column)
+        if not said:
+            return
+        kind = table.schema.field(column).type if here == 1 else None
+        if kind is None:
+            fits = False
+        elif said == _IMAGE:
+            inner = kind.field("bytes").type if _has_bytes(kind) else pa.null()
+            fits = pa.types.is_binary(inner) or pa.types.is_large_binary(inner)
+        else:
+            fits = said not in ("Value", _CLASS) or not pa.types.is_nested(kind)
+            fits = fits and (said != _CLASS or pa.types.is_integer(kind))
+        if not fits:
+            raise DataError(
+                f"the column {column!r:.60} of {self.folder} is {said} in dataset_info.json and "
+                f"{'not in the rows once' if kind is None else str(kind)[:60]} in the files; save "
+                "the data set again"
+            )
 
     def ids(self) -> list[str]:
         """A name for each row: its number, behind the name of the part."""
@@ -74,12 +104,17 @@ class Part:
         found = self.table.column(column)
         if self.kind(column) != _CLASS:
             return found
-        names = [str(name) for name in self.features[column]["names"]]
+        with of_our_shape(self.folder / "dataset_info.json"):
+            names = [str(name) for name in self.features[column]["names"]]
         known = [
             names[code] if code is not None and 0 <= code < len(names) else None
             for code in found.to_pylist()
         ]
         return pa.chunked_array([pa.array(known, pa.string())])
+
+
+def _has_bytes(kind: pa.DataType) -> bool:
+    return pa.types.is_struct(kind) and kind.get_field_index("bytes") >= 0
 
 
 @register("datasets", kind="source")
@@ -198,7 +233,8 @@ def parts_of(root: Path) -> list[Part]:
             )
         return [Part(root)]
     with of_our_shape(root):
-        names = [str(name) for name in read_json(root / "dataset_dict.json")["splits"]]
+        told = read_json(root / "dataset_dict.json", within=root)
+        names = [str(name) for name in told["splits"]]
     if any(name in ("", ".", "..") or set(name) & set("/\\\0") for name in names):
         raise DataError(f"{root / 'dataset_dict.json'} names a split that is no folder of it")
     if len(names) not in (1, len(SPLITS)):
@@ -206,7 +242,7 @@ def parts_of(root: Path) -> list[Part]:
             f"{root} has the splits {', '.join(names)}; give train, validation and test (the "
             "train_test_split of a part makes two of it), or one Dataset, whose splits are drawn"
         )
-    return [Part(root / name, name) for name in names]
+    return [Part(root, name) for name in names]
 
 
 def digest_of(parts: list[Part]) -> str:
