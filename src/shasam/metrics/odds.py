@@ -449,14 +449,14 @@ def fronts_of(
             _resampled(rows, () if reason else TOLERANCES, draws, keyed(seed, i, j))
             for j, rows in enumerate(runs)
         ]
-        values_RK2 = np.stack([values for values, _ in made])
-        centre_K2 = values_RK2.mean(0)
+        of_runs = np.stack([values for values, _ in made])
+        centre_K2 = of_runs.mean(0)
         number = len(runs)
         picked = keyed(seed, i).integers(number, size=(draws, number))
         # the rows of one run, not of all: runs may share their test rows
         away_DK2 = np.stack([noise for _, noise in made])[picked[:, 0], np.arange(draws)]
         if number > 1:  # a mean of resampled runs varies by (n - 1) / n too little
-            moved_DK2 = values_RK2[picked].mean(1) - centre_K2
+            moved_DK2 = of_runs[picked].mean(1) - centre_K2
             away_DK2 = away_DK2 + moved_DK2 * np.sqrt(number / (number - 1))
         found[name] = centre_K2, away_DK2, reason
     if not found:
@@ -510,12 +510,12 @@ def _resampled(
     size_CG = np.zeros((classes, groups))
     cell_N = rows.target * groups + rows.sensitive
     for cell in np.unique(cell_N).tolist():
-        pattern_PK, count_P = np.unique(right_NK[cell_N == cell], axis=0, return_counts=True)
-        size, at = int(count_P.sum()), divmod(cell, groups)
+        patterns, counted = np.unique(right_NK[cell_N == cell], axis=0, return_counts=True)
+        size, at = int(counted.sum()), divmod(cell, groups)
         size_CG[at] = size
-        rate_KCG[:, at[0], at[1]] = count_P @ pattern_PK / size
-        drawn_DP = rng.multinomial(size, count_P / size, draws)
-        rate_DKCG[:, :, at[0], at[1]] = drawn_DP @ pattern_PK / size
+        rate_KCG[:, at[0], at[1]] = counted @ patterns / size
+        drawn = rng.multinomial(size, counted / size, draws)
+        rate_DKCG[:, :, at[0], at[1]] = drawn @ patterns / size
 
     def both(rate: Array) -> Array:
         right = np.nansum(rate * size_CG, axis=(-2, -1)) / size_CG.sum()
