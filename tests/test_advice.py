@@ -20,7 +20,12 @@ SRC = Path(shasam.__file__).parent
 FLAG = re.compile(r"(?<![\w-])--[a-z][a-z-]*(?:\.[a-z-]+)*")
 KEY = re.compile(r"(?<![\w./-])(train|data|model|options)\.([a-z_]+(?:\.[a-z_]+)*)(?![\w/(])")
 # of other programs, by the program
-FOREIGN = {"git": {"--porcelain"}, "ray": {"--head"}, "pip": {"--force-reinstall", "--no-deps"}}
+FOREIGN = {
+    "git": {"--porcelain"},
+    "the authors' group DRO": {"--reweight"},
+    "ray": {"--head"},
+    "pip": {"--force-reinstall", "--no-deps"},
+}
 FILES = {"safetensors", "parquet", "csv", "onnx", "json", "npy", "yaml", "pt", "bin"}
 
 

@@ -13,6 +13,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from shasam.extras import need
+
+need("torch", __name__)
+
 import pyarrow.parquet as pq
 from safetensors.torch import save
 

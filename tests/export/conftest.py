@@ -31,7 +31,7 @@ class Runs(dict[str, Path]):
         from shasam.training.runtime import Runtime
 
         body = {"method": method, "model": CASES[method]}
-        spec = resolve({**body, "data": {"size": 16}, "train": {"steps": 4}}, profile="smoke")
+        spec = resolve({**body, "data": {"size": 16}, "train": {"steps": 24}}, profile="smoke")
         quiet = Runtime(device="cpu", quiet=True)
         self[method] = execute(spec, self.out, runtime=quiet, data=TinyData()).path
         return self[method]

@@ -65,6 +65,8 @@ READS: dict[str, list[tuple[str, list[str]]]] = {
                                   "--to", "out"])],
     "select": [("vectors", ["select", "vectors/x.npy", "-k", "2", "--out", "out/s.parquet"])],
     "sweep": [("runs", ["sweep", "grid.yaml", "--out", "runs", *CPU])],
+    "threshold": [("runs", ["threshold", "RUN", "--limit", "eo_mean=0.05", "--draws", "100",
+                            "--out", "out/t"])],
     "train": [("runs", ["train", "ce", "--out", "runs", "--resume", "--quiet", *CPU, *TINY]),
               ("vectors", ["train", "ce", *VECTORS, "--out", "out", "--quiet", *CPU,
                            "--profile", "smoke", "--set", "train.steps=2"])],

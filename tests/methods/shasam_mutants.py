@@ -291,7 +291,7 @@ _pick = ShasamMiner.pick
 def _easiest(self: ShasamMiner, ground: Ground, pools: Pools, *rest: Any) -> Any:
     turned = ground.z_VD.clone()
     turned[pools.negatives] *= -1
-    return _pick(self, replace(ground, z_VD=turned), pools, *rest)
+    return _pick(self, replace(ground, z_VD=turned, kept=None), pools, *rest)
 
 
 def _picks_first(self: ShasamMiner, ground: Ground, pools: Pools, k: int, g: Any) -> Any:

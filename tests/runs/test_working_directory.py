@@ -152,6 +152,6 @@ def test_workers_of_ray_do_not_import_from_the_working_directory(tmp_path, monke
 def test_every_command_is_known_to_start_processes_or_not() -> None:
     """A new command is looked at here: does it start a process?"""
     alone = {"audit", "data", "doctor", "embed", "evaluate", "export", "methods", "mine", "predict",
-             "records", "report", "select"}  # fmt: skip
+             "records", "report", "select", "threshold"}  # fmt: skip
     names = {name for name in app if not name.startswith("-")}
     assert names == alone | {words[0] for words in STARTS.values()}, json.dumps(sorted(names))
