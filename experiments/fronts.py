@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import statistics
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
@@ -21,12 +21,11 @@ import pyarrow.parquet as pq
 from experiments.paired import compared
 from shasam.metrics.counts import Counts
 from shasam.metrics.evaluation import values
-from shasam.metrics.odds import TOLERANCES, cross_fitted, front_reason
+from shasam.metrics.odds import TOLERANCES, area, cross_fitted, front_reason, reach
 from shasam.runs.records import PREDICTIONS, read_records
 from shasam.types import Predictions
 
 HERE = Path(__file__).resolve().parent
-WIDEST = 0.2  # the area is the mean accuracy of the front over gaps from 0 to this
 LIMITS = (0.05, 0.1)
 
 Point = tuple[float, float]  # gap, accuracy
@@ -45,18 +44,6 @@ def points_of(rows: Predictions) -> list[Point]:
         value = values(counts, ["eo_mean", "accuracy"])
         found.append((value["eo_mean"], value["accuracy"]))
     return found
-
-
-def reach(points: Sequence[Point], gap: float) -> float:
-    """The best accuracy with a gap of at most that; the constant has none."""
-    return max(accuracy for found, accuracy in points if found <= gap)
-
-
-def area(points: Sequence[Point]) -> float:
-    """The mean height of the front over gaps from 0 to ``WIDEST``: exact, it is a staircase."""
-    steps = sorted({0.0, WIDEST, *(gap for gap, _ in points if gap < WIDEST)})
-    widths = ((right - left) * reach(points, left) for left, right in pairwise(steps))
-    return sum(widths) / WIDEST
 
 
 def predictions_of(experiment: Path) -> Iterator[tuple[str, Predictions]]:

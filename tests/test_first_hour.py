@@ -314,7 +314,7 @@ def test_a_dry_sweep_names_the_keys_that_differ(desk: Desk, vectors) -> None:
     ]
 
 
-@pytest.mark.parametrize("name", sorted({*names("method")} - {"posthoc"}))
+@pytest.mark.parametrize("name", sorted(names("method")))
 def test_every_option_of_a_method_has_a_sentence_and_the_strength_is_first(name: str) -> None:
     kind = lookup("method", name)
     without = [k for k, field in kind.Config.model_fields.items() if not field.description]

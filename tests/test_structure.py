@@ -178,7 +178,6 @@ ALONE = {
     "submodular/coded_loops.py": "compiled loops over 16-bit codes; what keeps them is another",
     "testing/bench.py": "small data and single steps; tests of methods use it without the checks",
     "pipeline/ray_engine.py": "imports Ray, which few people install",
-    "report/comparison.py": "methods side by side; the page puts them beside single models",
     "report/model_section.py": "what a page shows of one model; the page puts models together",
     "reproduce/cost.py": "imports torch to measure steps; lists and tables do without it",
     "reproduce/render.py": "text and figures of a table; what fills it is another subject",

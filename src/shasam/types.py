@@ -14,6 +14,7 @@ methods: M remembered rows, R rows with a score, Z latent numbers
 metrics: A answers of a first model, B answers of a second one or bins, D resampled draws,
     K outcomes, P predictions, R rates, S strata, T thresholds, V different values of a score
 report: P predictions, S seeds, T thresholds
+training: P predictions
 """
 
 from __future__ import annotations

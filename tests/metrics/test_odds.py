@@ -9,8 +9,9 @@ import pytest
 
 from shasam.cli import app
 from shasam.errors import InputError
-from shasam.metrics import odds
-from shasam.metrics.odds import GroupRule, cross_fitted, front_of_scores
+from shasam.metrics import odds, values
+from shasam.metrics.counts import Counts
+from shasam.metrics.odds import GroupRule, cross_fitted, front_of_scores, fronts_of
 from shasam.types import Predictions
 
 
@@ -140,6 +141,63 @@ def test_what_cannot_be_tried_is_said():
     few = Predictions(**{**vars(rows), "sensitive": np.where(np.arange(200) < 4, 1, 0)})
     with pytest.raises(InputError, match="fewer than two groups have 5 rows of every class"):
         front_of_scores(few)
+
+
+def reached(rows: Predictions, decided: np.ndarray) -> tuple[float, float]:
+    codes = rows.target, decided, rows.sensitive
+    found = values(Counts.from_codes(*codes, rows.classes, rows.groups), ["eo_mean", "accuracy"])
+    return found["eo_mean"], found["accuracy"]
+
+
+def test_fronts_of_models_are_means_over_runs_of_decisions_by_rules_of_other_rows():
+    runs = [scored(400, seed, bias=1.2) for seed in (1, 2)]
+    bare = [Predictions(**{**vars(r), "scores": r.scores[:, :0]}) for r in runs]
+    found = fronts_of({"a": runs, "b": bare}, draws=200)
+    own = np.mean([reached(r, r.prediction) for r in runs], axis=0)
+    assert (found["a"].own.gap, found["a"].own.accuracy) == pytest.approx(own)
+    for point, tolerance in zip(found["a"].thresholds, odds.TOLERANCES, strict=True):
+        each = np.mean([reached(r, cross_fitted(r, tolerance)) for r in runs], axis=0)
+        assert (point.gap, point.accuracy) == pytest.approx(each)
+        assert point.gap_ends[0] <= point.gap <= point.gap_ends[1]
+        assert point.accuracy_ends[0] <= point.accuracy <= point.accuracy_ends[1]
+    most = np.mean([np.bincount(r.target).max() / len(r) for r in runs])
+    assert (found["a"].constant.gap, found["a"].constant.accuracy) == (0, pytest.approx(most))
+    assert found["b"].thresholds == () and found["b"].reason == "the table has no scores"
+    value, low, high = found["a"].area
+    assert low <= value <= high and value >= found["b"].area[0]
+    alone = Predictions(**{**vars(runs[0]), "sensitive": runs[0].sensitive * runs[0].target})
+    assert fronts_of({"a": [alone]}) == {}  # class 0 is in one group only
+
+
+@pytest.mark.parametrize(("runs", "spread"), [(1, 0.0), (3, 0.0), (3, 0.04), (6, 0.04)])
+def test_the_band_of_fronts_holds_for_two_models_at_once(runs: int, spread: float):
+    """Over rows and over runs whose rates differ by chance, in 95 % or more of simulations."""
+    rng = np.random.default_rng(runs)
+    t, s = (a.ravel() for a in np.indices((2, 2, 150))[:2])
+    rates = {"a": np.array([[0.9, 0.7], [0.8, 0.7]]), "b": np.array([[0.8, 0.75], [0.6, 0.75]])}
+    held = 0
+    for k in range(100):
+        models = {}
+        for name, rate_CG in rates.items():
+            models[name] = []
+            for _ in range(runs):
+                # a shift of the second group alone: the gaps of a run stay of one sign
+                moved_CG = rate_CG + rng.normal(0, spread, (2, 1)) * [0, 1]
+                p = np.where(rng.random(len(t)) < moved_CG[t, s], t, 1 - t)
+                none = np.zeros((len(t), 0))
+                models[name].append(
+                    Predictions(np.array([]), t, p, s, none, ("x", "y"), ("g", "h"))
+                )
+        found = fronts_of(models, draws=400, seed=k)
+        held += all(
+            low <= truth <= high
+            for name, rate_CG in rates.items()
+            for truth, (low, high) in (
+                (abs(rate_CG[:, 0] - rate_CG[:, 1]).mean(), found[name].own.gap_ends),
+                (rate_CG.mean(), found[name].own.accuracy_ends),
+            )
+        )
+    assert held >= 0.95 * 100 - 6  # less 3 standard deviations of the count
 
 
 def table(path, rows: Predictions) -> None:

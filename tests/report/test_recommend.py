@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -13,15 +14,17 @@ import pytest
 import yaml
 from tests.report.run_files import CLASSES, GROUPS, make_run
 
-from shasam.commands.compare import _grid
+from shasam.commands.compare import _grid, _show
 from shasam.errors import SpecError
 from shasam.metrics import Comparison, compare_seeds
 from shasam.metrics.counts import Counts
 from shasam.metrics.power import cell_rows, critical_values, smallest_gap
+from shasam.output import Screen
 from shasam.registry import lookup, names
 from shasam.report import write_report
 from shasam.report.advice import NEEDS_GROUP, recommendations
 from shasam.report.audits import limits_of
+from shasam.report.comparison import areas_in_words, fronts_of_runs
 from shasam.report.fronts import Choice, undominated
 from shasam.report.runs import opened_runs, recorded_subject
 from shasam.report.verdict import comparison_line
@@ -331,6 +334,52 @@ def test_values_of_a_dial_are_drawn_as_one_line_and_first(tmp_path: Path) -> Non
     assert label and "grl (strength 0.3) 80.0 % at 5.0" in label[1]
     assert "ce" not in label[1]  # dominated: as accurate, with a larger gap
     assert verdict.index("What each gap costs") < verdict.index("The number is the average gap")
+
+
+TEN = ("ce", "balanced", "groupdro", "jtt", "lisa", "gap", "mmd", "dfr", "fsclplus", "shasam")
+
+
+def test_the_front_is_the_first_picture_and_names_ten_methods_apart(tmp_path: Path) -> None:
+    paths = [
+        make_run(tmp_path, f"{m}-{seed}", method=m, seed=seed, gap=0.8, n=200, optional=False)
+        for m in TEN
+        for seed in range(2)
+    ]
+    figures = tmp_path / "figures"
+    page = write_report(paths, tmp_path / "c.html", figures_dir=figures).read_text()
+    first = page[page.index("<figure>") : page.index("</figure>")]
+    assert "Accuracy against the gap. Not dominated:" in first
+    assert "thresholds per group, which need the group at prediction" in first
+    assert "resampled rows and seeds" in first and 'class="area c7"' in first
+    heights = {
+        name: float(y) for y, name in re.findall(r'<text x="334" y="([\d.]+)"[^>]*>([^<]+)<', first)
+    }
+    assert set(heights) == set(TEN)
+    ordered = sorted(heights.values())
+    assert all(b - a >= 14.9 for a, b in pairwise(ordered))
+    assert 'class="off"' in first  # what is dominated is grey
+    assert 'id="setting-0"' not in page[: page.index("<figure>")]
+    assert page.count("<th>Area under its front, %</th>") == 1
+    assert (figures / "front-of-methods-0.svg").is_file()
+    fronts = fronts_of_runs(opened_runs(paths))
+    ((_, found),) = fronts.items()
+    value, low, high = (f"{100 * v:.1f}" for v in found["ce"].area)
+    assert f"<td>{value}<span" in page and f"{low} – {high}" in page
+    assert f"ce {value} [{low}, {high}]" in areas_in_words(fronts)[0]
+
+
+def test_the_screen_has_the_area_under_every_front(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    paths = runs_of(tmp_path, {"ce": PLAIN[:1], "fair": FAIR[:1]}, rows=100)
+    _show(paths, tmp_path / "c.html", None, [], True, Screen())
+    out = capsys.readouterr().out
+    ((_, found),) = fronts_of_runs(opened_runs(paths)).items()
+    for method in ("ce", "fair"):
+        (line,) = (x for x in out.splitlines() if x.split()[:1] == [method] and "[" in x)
+        assert line.split()[-1] == f"{100 * found[method].area[0]:.1f}"
+    assert "area: the best accuracy that a model reaches" in " ".join(out.split())
+    assert "Area under the front" in (tmp_path / "c.md").read_text()
 
 
 def test_compare_turns_every_dial() -> None:

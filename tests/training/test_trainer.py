@@ -2,15 +2,17 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 from lightning_fabric import Fabric
 from tests.tiny_data import TinyData
 
-from shasam.errors import ContractError, DataError, TrainingError
+from shasam.errors import ContractError, DataError, SpecError, TrainingError
 from shasam.methods import Method, Stage, TwoStage
 from shasam.methods.baselines import CE, Balanced
+from shasam.metrics import Counts
 from shasam.metrics.learnt import Skill
 from shasam.models import ResNet18
 from shasam.registry import lookup
@@ -18,6 +20,7 @@ from shasam.runs.directory import RunLog, read_log
 from shasam.sampling import TrainingRows
 from shasam.spec.fields import StageSpec, TrainSpec
 from shasam.training.inference import evaluating
+from shasam.training.monitor import check_selection, merit
 from shasam.training.runtime import Runtime
 from shasam.training.stage import check_groups, set_modes
 from shasam.training.trainer import Trainer
@@ -251,6 +254,65 @@ def test_the_best_epoch_is_kept_when_the_specification_says_so():
         scores = method.logits(data.images(data.rows("val")) / 127.5 - 1)["encoder"]
     accuracy = (scores.argmax(1) == data.t_N[data.rows("val")]).double().mean()
     assert float(accuracy) == pytest.approx(best, abs=1e-6)
+
+
+def naive_merit(rule: str, t: np.ndarray, p: np.ndarray, s: np.ndarray) -> float:
+    """The rules in words: rows that are right, picked by class and group."""
+    right = t == p
+    if rule == "best":
+        return float(right.mean())
+    if rule == "worst-class":
+        return min(right[t == c].mean() for c in set(t))
+    if rule == "minimax":
+        return min(right[s == g].mean() for g in set(s))
+    cells = {(c, g): right[(t == c) & (s == g)].mean() for c, g in set(zip(t, s, strict=True))}
+    if rule == "worst-cell":
+        return min(cells.values())
+    gaps = [abs(cells[c, 0] - cells[c, 1]) for c in set(t)]
+    return -float(np.sqrt((1 - right.mean()) ** 2 + np.mean(gaps) ** 2))
+
+
+RULES = ("best", "worst-class", "worst-cell", "minimax", "optimum")
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_a_rule_of_selection_reads_what_it_says(rule):
+    rng = np.random.default_rng(3)
+    for _ in range(20):
+        t, p, s = (rng.integers(0, 2, 60) for _ in range(3))
+        counts = Counts.from_codes(t, p, s, ("a", "b"), ("g", "h"))
+        assert merit(counts, rule) == pytest.approx(naive_merit(rule, t, p, s))
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_the_epoch_that_a_rule_prefers_is_kept(rule, monkeypatch):
+    """The counts of four epochs are given; the third is worse than the second by every rule."""
+    import shasam.training.trainer as module
+
+    right = iter([0.6, 0.9, 0.7, 0.8])
+    kept = []
+
+    def counted(method, *_):
+        kept.append({k: v.detach().clone() for k, v in method.state_dict().items()})
+        n = round(100 * next(right))
+        cells = np.array([[[n, n - 5], [100 - n, 105 - n]], [[100 - n, 105 - n], [n, n - 5]]])
+        return Counts(cells, ("0", "1"), ("0", "1"))
+
+    monkeypatch.setattr(module, "validate", counted)
+    method = make()
+    spec = TrainSpec(learn=StageSpec(epochs=4, batch_views=32, lr=0.02), selection=rule)
+    trainer(method, spec).fit()
+    assert len(kept) == 4 and same(weights(method), kept[1])
+    assert not same(kept[1], kept[3])
+
+
+def test_a_rule_that_compares_groups_is_refused_where_validation_has_one():
+    for rule in ("worst-cell", "minimax", "optimum"):
+        with pytest.raises(SpecError, match="best and worst-class need no groups"):
+            check_selection(rule, np.zeros(9, dtype=int))
+        check_selection(rule, np.arange(4) % 2)
+    for rule in ("last", "best", "worst-class"):
+        check_selection(rule, np.zeros(9, dtype=int))
 
 
 def test_evaluating_restores_the_mode_of_every_module():

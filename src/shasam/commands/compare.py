@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -22,6 +22,7 @@ from shasam.commands.flags import (
 from shasam.runs.machine import LOCALLY
 
 if TYPE_CHECKING:
+    from shasam.metrics.odds import ModelFront
     from shasam.output import Screen
     from shasam.report.audits import Limit
     from shasam.report.run_tables import ResultRow
@@ -168,17 +169,19 @@ def _show(
     from shasam.output import markdown_text
     from shasam.report import rows_of, write_report
     from shasam.report.advice import named_baseline, recommendations
+    from shasam.report.comparison import areas_in_words, fronts_of_runs
     from shasam.report.run_tables import as_markdown
     from shasam.report.runs import opened_runs
     from shasam.runs.directory import RunDirectory
     from shasam.runs.machine import computed_with
 
     rows = rows_of(done, list(catalogue.shown("screen")))
-    _print_tables(rows, console)
+    opened = opened_runs(done)
+    fronts = fronts_of_runs(opened)
+    _print_tables(rows, fronts, console)
     if settings := computed_with([RunDirectory(path).provenance() for path in done]):
         console.print(settings)
     text = page.with_suffix(".md")
-    opened = opened_runs(done)
     if baseline is not None:
         try:
             named_baseline([run.method for run in opened], baseline)
@@ -188,9 +191,8 @@ def _show(
     advice = recommendations(opened, baseline, limits)
     for line in advice:
         console.print(line)
-    write_atomic(
-        text, "\n\n".join([as_markdown(rows).rstrip(), *map(markdown_text, advice)]) + "\n"
-    )
+    said = map(markdown_text, [*areas_in_words(fronts), *advice])
+    write_atomic(text, "\n\n".join([as_markdown(rows).rstrip(), *said]) + "\n")
     figures = page.parent / "figures"
     write_report(
         done,
@@ -199,32 +201,43 @@ def _show(
         baseline=baseline,
         thumbnails=thumbnails,
         limits=limits,
+        fronts=fronts,
     )
     for kind, place in (("page", page), ("table", text), ("figures", figures)):
         console.print(f"{kind:11s}{place}", soft_wrap=True)
 
 
-def _print_tables(rows: Sequence[ResultRow], console: Screen) -> None:
+def _print_tables(
+    rows: Sequence[ResultRow], fronts: Mapping[str, Mapping[str, ModelFront]], console: Screen
+) -> None:
     """How good each method is, and what a run of it took."""
     from rich import box
     from rich.table import Table
 
     from shasam.metrics import catalogue
     from shasam.output import Screen
+    from shasam.report.comparison import AREA
     from shasam.report.run_tables import plain
+    from shasam.report.verdict import percent
 
-    shown = catalogue.shown("screen")
+    shown, areas = catalogue.shown("screen"), any(fronts.values())
     quality = Table(title="test split, %: mean ± standard deviation over seeds", box=box.SIMPLE)
     cost = Table(title="what a run took", box=box.SIMPLE)
     for table, columns in (
-        (quality, ("method", *(m.heading for m in shown.values()))),
+        (quality, ("method", *(m.heading for m in shown.values()), *(["area"] if areas else []))),
         (cost, ("method", "seeds", "minutes", "views", "parameters")),
     ):
         for column in columns:
             table.add_column(column, justify="left" if column == "method" else "right")
     for row in rows:
-        quality.add_row(row.name, *(plain(row.cells[m], "±") for m in shown))
+        cells = [plain(row.cells[m], "±") for m in shown]
+        if areas:
+            front = fronts[row.setting].get(row.method)
+            cells.append("–" if front is None else percent(front.area[0]))
+        quality.add_row(row.name, *cells)
         cost.add_row(row.method, str(row.seeds), *(row.cost.words() if row.cost else ()))
     wide = Screen(width=max(console.width, 132))  # a number that is cut off is worse than a wrap
     wide.print(quality)
+    if areas:
+        wide.print(f"area: {AREA}", soft_wrap=True)
     wide.print(cost)

@@ -126,7 +126,7 @@ class PostHoc(ByGroup, CE):
     dial = Dial("tolerance", (0.1, 0.05, 0.0))
 
     class Config(CEConfig):
-        grid: int = Field(1000, ge=10)  # false-positive rates that are tried
+        grid: int = Field(1000, ge=10, description="False-positive rates that are tried.")
         tolerance: float = Field(
             0.0, ge=0, lt=1, description="Difference of rates between groups that is allowed."
         )
@@ -139,7 +139,7 @@ class PostHoc(ByGroup, CE):
                 body.pop("tolerance", None)
             return body
 
-        seed: int = 0  # of the randomised decisions
+        seed: int = Field(0, description="Seed of the randomised decisions.")
 
     config: Config
 

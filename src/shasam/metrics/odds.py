@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import hashlib
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from shasam.metrics import catalogue
 from shasam.metrics.counts import Counts, Estimate
 from shasam.metrics.evaluation import evaluate, values
 from shasam.metrics.paired import Comparison, compare
+from shasam.metrics.resampling import average
 from shasam.types import Predictions
 
 Array = np.ndarray
@@ -361,6 +363,166 @@ def front_reason(rows: Predictions) -> str:
     if able < 2:
         return f"fewer than two groups have {FOLDS} rows of every class"
     return ""
+
+
+# -------------------------------------------------------------------------------------------------
+# The fronts of several models: thresholds for each, with a band that holds for all of them at once.
+# -------------------------------------------------------------------------------------------------
+
+WIDEST = 0.2  # the area is the mean accuracy of a front over gaps from 0 to this
+Reach = tuple[float, float]  # gap, accuracy
+
+
+def reach(points: Sequence[Reach], gap: float) -> float:
+    """The best accuracy with a gap of at most that; 0 where no point has it."""
+    return max((accuracy for found, accuracy in points if found <= gap), default=0.0)
+
+
+def area(points: Sequence[Reach]) -> float:
+    """The mean height of the front over gaps from 0 to ``WIDEST``: exact, it is a staircase."""
+    steps = sorted({0.0, WIDEST, *(gap for gap, _ in points if 0 < gap < WIDEST)})
+    widths = ((right - left) * reach(points, left) for left, right in pairwise(steps))
+    return sum(widths) / WIDEST
+
+
+@dataclass(frozen=True)
+class Reached:
+    """What decisions reach, as a mean over runs; the ends hold for all points of all models."""
+
+    gap: float
+    accuracy: float
+    gap_ends: tuple[float, float]
+    accuracy_ends: tuple[float, float]
+
+    @property
+    def best(self) -> Reach:
+        """The smallest gap and the highest accuracy that the ends allow."""
+        return self.gap_ends[0], self.accuracy_ends[1]
+
+    @property
+    def worst(self) -> Reach:
+        """The largest gap and the lowest accuracy that the ends allow."""
+        return self.gap_ends[1], self.accuracy_ends[0]
+
+
+@dataclass(frozen=True)
+class ModelFront:
+    """A model as it decides, with thresholds per group, and a constant answer, whose gap is 0."""
+
+    own: Reached
+    constant: Reached
+    thresholds: tuple[Reached, ...]  # in the order of TOLERANCES
+    reason: str = ""  # why there are no thresholds
+
+    @property
+    def area(self) -> tuple[float, float, float]:
+        """The area under the front, and the ends that the band gives it."""
+        points = (self.own, self.constant, *self.thresholds)
+        return (
+            area([(p.gap, p.accuracy) for p in points]),
+            area([p.worst for p in points]),
+            area([p.best for p in points]),
+        )
+
+
+def fronts_of(
+    models: Mapping[str, Sequence[Predictions]],
+    *,
+    level: float = 0.95,
+    draws: int = 1000,
+    seed: int = 0,
+) -> dict[str, ModelFront]:
+    """What thresholds per group could do for models, each with the predictions of its runs.
+
+    Every row is decided by a rule of other rows of its run. The band is simultaneous: with
+    probability ``level`` the gaps and accuracies of all points lie between their ends. Rows are
+    resampled within the (class, group) cells of a run, for the rules as fitted, and runs are
+    resampled too; rows count as shared by the runs, which is the wider reading. A model that has
+    rows of a class in fewer than two groups is left out.
+    """
+    found: dict[str, tuple[Array, Array, str]] = {}
+    for i, (name, runs) in enumerate(models.items()):
+        if not all(_has_gaps(rows) for rows in runs):
+            continue
+        reason = next((why for rows in runs if (why := front_reason(rows))), "")
+        made = [
+            _resampled(rows, () if reason else TOLERANCES, draws, keyed(seed, i, j))
+            for j, rows in enumerate(runs)
+        ]
+        of_runs = np.stack([values for values, _ in made])
+        centre_K2 = of_runs.mean(0)
+        number = len(runs)
+        picked = keyed(seed, i).integers(number, size=(draws, number))
+        # the rows of one run, not of all: runs may share their test rows
+        away_DK2 = np.stack([noise for _, noise in made])[picked[:, 0], np.arange(draws)]
+        if number > 1:  # a mean of resampled runs varies by (n - 1) / n too little
+            moved_DK2 = of_runs[picked].mean(1) - centre_K2
+            away_DK2 = away_DK2 + moved_DK2 * np.sqrt(number / (number - 1))
+        found[name] = centre_K2, away_DK2, reason
+    if not found:
+        return {}
+    sd = {name: away.std(0) for name, (_, away, _) in found.items()}
+    farthest_D = np.max(
+        [
+            np.divide(abs(away), sd[name], out=np.zeros_like(away), where=sd[name] > 1e-12).max(
+                (1, 2)
+            )
+            for name, (_, away, _) in found.items()
+        ],
+        axis=0,
+    )
+    wide = float(np.quantile(farthest_D, level))
+    out = {}
+    for name, (centre_K2, _, reason) in found.items():
+        low, high = (np.clip(centre_K2 + k * wide * sd[name], 0, 1) for k in (-1, 1))
+        both = zip(centre_K2.tolist(), low.tolist(), high.tolist(), strict=True)
+        own, constant, *rest = (Reached(c[0], c[1], (a[0], b[0]), (a[1], b[1])) for c, a, b in both)
+        out[name] = ModelFront(own, constant, tuple(rest), reason)
+    return out
+
+
+def _has_gaps(rows: Predictions) -> bool:
+    """Whether rows are single ones, and every class has some in two groups."""
+    if not rows.row_by_row or rows.context.weights is not None:
+        return False
+    seen = np.zeros((len(rows.classes), len(rows.groups)), dtype=bool)
+    seen[rows.target, rows.sensitive] = True
+    return bool((seen.sum(1) >= 2).all())
+
+
+def _resampled(
+    rows: Predictions, tolerances: Sequence[float], draws: int, rng: np.random.Generator
+) -> tuple[Array, Array]:
+    """Gap and accuracy (K, 2) of a run's decisions, and by how much draws of rows move them.
+
+    The decisions are the model's own, a constant, and thresholds with each tolerance. Rows that
+    are right and wrong under the same of them are drawn together, so all K move as one.
+    """
+    constant = int(np.bincount(rows.target).argmax())
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ShasamWarning)  # the reason is told in the front
+        decided = [cross_fitted(rows, tolerance) for tolerance in tolerances]
+    constants = np.full(len(rows), constant)
+    right_NK = np.stack([d == rows.target for d in (rows.prediction, constants, *decided)], 1)
+    classes, groups, kinds = len(rows.classes), len(rows.groups), right_NK.shape[1]
+    rate_KCG = np.full((kinds, classes, groups), np.nan)
+    rate_DKCG = np.full((draws, kinds, classes, groups), np.nan)
+    size_CG = np.zeros((classes, groups))
+    cell_N = rows.target * groups + rows.sensitive
+    for cell in np.unique(cell_N).tolist():
+        patterns, counted = np.unique(right_NK[cell_N == cell], axis=0, return_counts=True)
+        size, at = int(counted.sum()), divmod(cell, groups)
+        size_CG[at] = size
+        rate_KCG[:, at[0], at[1]] = counted @ patterns / size
+        drawn = rng.multinomial(size, counted / size, draws)
+        rate_DKCG[:, :, at[0], at[1]] = drawn @ patterns / size
+
+    def both(rate: Array) -> Array:
+        right = np.nansum(rate * size_CG, axis=(-2, -1)) / size_CG.sum()
+        return np.stack([average(rate), right], axis=-1)
+
+    drawn_DK2 = both(rate_DKCG)
+    return both(rate_KCG), drawn_DK2 - drawn_DK2.mean(0)
 
 
 # -------------------------------------------------------------------------------------------------

@@ -268,8 +268,8 @@ def _verdict(by_method: ByMethod, base: str, found: Sequence[Versus]) -> Advice:
 
 
 def _choice(method: str, by_method: ByMethod) -> Choice:
-    means = (_mean(by_method[method], key) for key in ("accuracy", "eo_mean"))
-    return Choice(method, method, *means)
+    accuracy, gap = (_mean(by_method[method], key) for key in ("accuracy", "eo_mean"))
+    return Choice(method, method, accuracy, gap)
 
 
 def _standing(method: str, members: Sequence[Subject]) -> list[str]:

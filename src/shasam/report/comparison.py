@@ -14,6 +14,7 @@ from markupsafe import Markup
 from shasam.metrics import Estimate, Spread, catalogue, over_seeds
 from shasam.metrics.counts import recalls
 from shasam.metrics.learnt import Skill
+from shasam.metrics.odds import ModelFront, fronts_of
 from shasam.metrics.resampling import average
 from shasam.report import charts
 from shasam.report.advice import advise, on_common_seeds
@@ -129,6 +130,7 @@ def settings_of(
     seed: int,
     baseline: str | None = None,
     limits: Sequence[Limit] = (),
+    fronts: Mapping[str, Mapping[str, ModelFront]] | None = None,
 ) -> list[dict[str, Any]]:
     """The blocks of a page: runs that were asked the same, with the paper's numbers beside."""
     blocks: dict[str, list[RunDirectory]] = {}
@@ -150,7 +152,8 @@ def settings_of(
         else:
             said = _standing(name, by_method)
         unit = entries[0].unit
-        out.append(_setting(f"setting-{i}", name, entries, printed, unit, compared, said))
+        own = None if fronts is None else fronts[name]
+        out.append(_setting(f"setting-{i}", name, entries, printed, unit, compared, said, own))
     return out
 
 
@@ -187,10 +190,12 @@ def _setting(
     unit: str,
     compared: tuple[str, list[str]],
     said: Sequence[str],
+    fronts: Mapping[str, ModelFront] | None = None,
 ) -> dict[str, Any]:
     by_method, _ = on_common_seeds(_by_method(entries))
     methods = list(by_method)
     baseline, against = compared
+    fronts = fronts_by_method(by_method) if fronts is None else fronts
     told = before_after(baseline, by_method) if is_plain(baseline) else []
     return {
         "id": key,
@@ -198,7 +203,8 @@ def _setting(
         "short": f"Accuracy and EO, {name}" if len(name) < 30 else "Accuracy and EO",
         "legend": methods,
         "figure": charts.tradeoff(_points(by_method, printed)),
-        "rows": [_row(method, members) for method, members in by_method.items()],
+        "rows": [_row(method, members, fronts) for method, members in by_method.items()],
+        "areas": AREA if fronts else "",
         "published": [
             {"method": p.method, "accuracy": f"{p.accuracy:.1f}", "eo": f"{p.eo:.1f}"}
             for p in printed
@@ -220,28 +226,73 @@ def _setting(
         ],
         "verdict": [*_chance(by_method), *said, *told],
         "gaps": gaps(by_method),
-        "front": front(_choices(by_method)) if _dials(by_method) else "",
+        "front": front(_choices(by_method, fronts)),
+        "front_says": _front_says(by_method, fronts),
         "groups": entries[0].counts.groups,
     }
 
 
-def _choices(by_method: Mapping[str, Sequence[Subject]]) -> list[Choice]:
+def fronts_by_method(by_method: Mapping[str, Sequence[Subject]]) -> dict[str, ModelFront]:
+    """What thresholds per group could do for the models of methods; none of one method alone."""
+    if len(by_method) < 2:
+        return {}
+    return fronts_of({method: [e.rows for e in es] for method, es in by_method.items()})
+
+
+def fronts_of_runs(runs: Sequence[RunDirectory]) -> dict[str, dict[str, ModelFront]]:
+    """The fronts of every setting's methods, on the seeds that all have."""
+    settings: dict[str, list[Subject]] = {}
+    for run in runs:
+        settings.setdefault(run.setting, []).append(recorded_subject(run))
+    return {
+        name: fronts_by_method(on_common_seeds(_by_method(entries))[0])
+        for name, entries in settings.items()
+    }
+
+
+def _choices(
+    by_method: Mapping[str, Sequence[Subject]], fronts: Mapping[str, ModelFront]
+) -> list[Choice]:
     """Means over seeds of what has learnt; runs of one method are one family."""
-    return [
-        Choice(
-            method.split(" (")[0],
-            method,
-            *(over_seeds([e.estimates[k] for e in es]).mean for k in ("accuracy", "eo_mean")),
+    families = list(dict.fromkeys(method.split(" (")[0] for method in by_method))
+    out = []
+    for method, es in by_method.items():
+        if _at_chance(es):
+            continue
+        accuracy, gap = (
+            over_seeds([e.estimates[k] for e in es]).mean for k in ("accuracy", "eo_mean")
         )
-        for method, es in by_method.items()
-        if not _at_chance(es)
+        family = method.split(" (")[0]
+        found = fronts.get(method)
+        out.append(Choice(family, method, accuracy, gap, found, families.index(family)))
+    return out
+
+
+def _front_says(
+    by_method: Mapping[str, Sequence[Subject]], fronts: Mapping[str, ModelFront]
+) -> list[str]:
+    """How to read the front: only of what is in it."""
+    many = any(len(es) > 1 for es in by_method.values())
+    lines = [
+        "What each gap costs: up is more accurate, left is a smaller gap. Marks are methods as "
+        f"they decide{', means over seeds' if many else ''}; grey ones are dominated."
     ]
-
-
-def _dials(by_method: Mapping[str, Sequence[Subject]]) -> bool:
-    """Whether some method has several values, so that a front says more than single points."""
-    families = {method.split(" (")[0] for method in by_method}
-    return len(families) < len(by_method)
+    if len({method.split(" (")[0] for method in by_method}) < len(by_method):
+        lines.append("A dashed line joins the values of one method's dial.")
+    if any(f.thresholds for f in fronts.values()):
+        lines.append(
+            "A thin line is the same model with thresholds per group, which need the group at "
+            "prediction; each row is decided by a rule that was fitted on others."
+        )
+    if fronts:
+        drawn = "rows and seeds" if many else "rows"
+        lines.append(
+            f"Nothing seen lies above the stairs. The band (95 %, resampled {drawn}) holds for all "
+            "of the stairs at once."
+        )
+    if reasons := {f.reason: m for m, f in fronts.items() if f.reason}:
+        lines += [f"{m} has no thin line: {why}." for why, m in reasons.items()]
+    return lines
 
 
 def _points(
@@ -268,13 +319,47 @@ def _points(
     return points
 
 
-def _row(method: str, members: Sequence[Subject]) -> dict[str, Any]:
+def _row(
+    method: str, members: Sequence[Subject], fronts: Mapping[str, ModelFront]
+) -> dict[str, Any]:
     spreads = {k: over_seeds([e.estimates[k] for e in members]) for k in _COLUMNS}
     many = len(members) > 1
     cells = [_cell(members[0].estimates[k], spreads[k], many) for k in _COLUMNS]
+    if fronts:
+        cells.append(_area(fronts.get(method)))
     poor = _at_chance(members)
     mark = "" if not poor else f"{poor} of {len(members)} not learnt" if many else "not learnt"
     return {"name": method, "seeds": len(members), "cells": cells, "mark": mark}
+
+
+AREA = (
+    "the best accuracy that a model reaches with a gap of at most 0 to 20 points, averaged over "
+    "these gaps: as it decides, with thresholds per group, or with a constant answer"
+)
+
+
+def area_in_words(found: ModelFront) -> str:
+    """'72.3 [69.2, 74.4]', in per cent."""
+    value, low, high = map(percent, found.area)
+    return f"{value} [{low}, {high}]"
+
+
+def areas_in_words(fronts: Mapping[str, Mapping[str, ModelFront]]) -> list[str]:
+    """A line for each setting that has fronts."""
+    return [
+        f"Area under the front{f' on {name}' if len(fronts) > 1 else ''}, %: "
+        + "; ".join(f"{method} {area_in_words(found)}" for method, found in own.items())
+        + f". It is {AREA}; the intervals hold at once."
+        for name, own in fronts.items()
+        if own
+    ]
+
+
+def _area(found: ModelFront | None) -> dict[str, str]:
+    if found is None:
+        return {"value": "–", "ci": "a class in one group only"}
+    value, low, high = found.area
+    return {"value": percent(value), "ci": f"{percent(low)} – {percent(high)}"}
 
 
 def _caption(entries: Sequence[Subject], unit: str) -> str:

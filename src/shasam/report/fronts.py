@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from markupsafe import Markup
 
-from shasam.metrics.odds import FrontPoint, ScoreFront
+from shasam.metrics.odds import FrontPoint, ModelFront, Reach, ScoreFront
 from shasam.metrics.paired import Comparison
 from shasam.report.charts import axes
 from shasam.report.subject import Subject
@@ -29,6 +29,13 @@ class Choice:
     name: str  # with the value
     accuracy: float
     gap: float
+    found: ModelFront | None = None  # with thresholds per group
+    kind: int = 0  # of its colour and mark
+
+    @property
+    def thresholds(self) -> list[Reach]:
+        """Gaps and accuracies with thresholds per group, those that none of them dominates."""
+        return stairs([(p.gap, p.accuracy) for p in self.found.thresholds] if self.found else [])
 
 
 def undominated(choices: Sequence[Choice]) -> list[Choice]:
@@ -43,57 +50,116 @@ def undominated(choices: Sequence[Choice]) -> list[Choice]:
     return out
 
 
-def front(choices: Sequence[Choice]) -> Markup:
-    """What accuracy each gap costs: methods as lines over their dials, and the front of all.
+def stairs(points: Iterable[Reach]) -> list[Reach]:
+    """Gaps and accuracies that no other point dominates, in order of the gap."""
+    out: list[Reach] = []
+    for gap, accuracy in sorted(points, key=lambda p: (p[0], -p[1])):
+        if not out or accuracy > out[-1][1]:
+            out.append((gap, accuracy))
+    return out
 
-    What is dominated is faint; every method is named once, at its most accurate value.
+
+WIDTH, LEFT, RIGHT, TOP, BOTTOM = 440.0, 40.0, 316.0, 18.0, 300.0
+NAMES, APART = 334.0, 15.0  # where names begin, and how far two are apart
+MOST_NAMES = int((BOTTOM - TOP) / APART) + 1
+
+
+def front(choices: Sequence[Choice]) -> Markup:
+    """What accuracy each gap costs: methods as marks, thresholds per group as lines, and the front.
+
+    A method is grey if it is nowhere on the front of all, nor on that of methods as they decide.
+    Names stand in a column of their own, in the order of the marks, so that none covers another.
     """
     shown = [c for c in choices if math.isfinite(c.accuracy) and math.isfinite(c.gap)]
     if len(shown) < 2:
         return Markup("")
-    width, left, right, top, bottom = 640.0, 46.0, 628.0, 16.0, 320.0
-    ys = [100 * c.accuracy for c in shown]
+    every = [(c.gap, c.accuracy) for c in shown] + [p for c in shown for p in c.thresholds]
+    ys = [100 * accuracy for _, accuracy in every]
     pad = max(0.12 * (max(ys) - min(ys)), 0.5)
-    x1 = max(108 * max(c.gap for c in shown), 1.0)
+    x1 = max(108 * max(gap for gap, _ in every), 1.0)
     y0, y1 = max(0.0, min(ys) - pad), min(100.0, max(ys) + pad)
 
-    def place(c: Choice) -> tuple[float, float]:
-        x = left + 100 * c.gap / x1 * (right - left)
-        return x, bottom - (100 * c.accuracy - y0) / (y1 - y0) * (bottom - top)
+    def place(p: Reach) -> tuple[float, float]:
+        x = LEFT + min(100 * p[0] / x1, 1.0) * (RIGHT - LEFT)
+        y = BOTTOM - (100 * p[1] - y0) / (y1 - y0) * (BOTTOM - TOP)
+        return x, min(max(y, TOP), BOTTOM)
 
-    body = axes(left, right, top, bottom, (0.0, x1), (y0, y1))
-    middle = (left + right) / 2
-    body.append(text(middle, bottom + 34, "average gap (EO), points", "muted", "middle"))
-    body.append(text(left, top - 3, "Accuracy, %", "muted"))
-    best = undominated(shown)
-    stairs: list[tuple[float, float]] = []
-    for c in best:
-        x, y = place(c)
-        stairs += [(x, stairs[-1][1]), (x, y)] if stairs else [(x, y)]
-    body.append(polyline([*stairs, (right, stairs[-1][1])], "axis"))
+    body = axes(LEFT, RIGHT, TOP, BOTTOM, (0.0, x1), (y0, y1))
+    middle = (LEFT + RIGHT) / 2
+    body.append(text(middle, BOTTOM + 34, "average gap (EO), points", "muted", "middle"))
+    body.append(text(0, TOP - 6, "Accuracy, %", "muted"))
+    best, top = undominated(shown), stairs(every)
+    on = {c.family for c in best} | {c.family for c in shown if set(c.thresholds) & set(top)}
+    body += _band(shown, place)
+    body.append(polyline(_steps(top, place), "front"))
     families = list(dict.fromkeys(c.family for c in shown))
-    taken: list[tuple[float, float, float]] = []
-    for kind, family in enumerate(families):
+    for family in sorted(families, key=lambda f: f in on):  # what is grey lies below
         members = sorted((c for c in shown if c.family == family), key=lambda c: c.gap)
-        colour = f"c{kind % COLOURS}"
+        colour = f"c{members[0].kind % COLOURS}"
+        line_look, look = (f"line {colour}", f"{colour} fill") if family in on else ("axis", "off")
+        for c in members:
+            body.append(polyline(map(place, c.thresholds), f"{line_look} thin"))
         if len(members) > 1:
-            body.append(polyline(map(place, members), f"line {colour} dashed"))
+            body.append(
+                polyline((place((c.gap, c.accuracy)) for c in members), line_look + " dashed")
+            )
         for c in members:
             told = f"{c.name}: accuracy {100 * c.accuracy:.1f} %, EO {100 * c.gap:.1f} points"
-            look = "fill" if c in best else "fill faint"
-            body.append(marker(kind, *place(c), 5.5, f"{colour} {look}", told))
-        x, y = place(max(members, key=lambda c: c.accuracy))
-        wide = 6.5 * min(len(family), 18)
-        x = min(x + 9, right - wide)
-        step = 0
-        while any(abs(y - v) < 12 and x < u + w and u < x + wide for u, v, w in taken):
-            step += 1
-            y += (-1) ** step * 6 * step  # up and down in turn, farther each time
-        taken.append((x, y, wide))
-        on = any(c in best for c in members)
-        body.append(text(x, y + 4, family, "small" if on else "muted small", most=18))
+            body.append(marker(c.kind, *place((c.gap, c.accuracy)), 5.0, look, told))
+    body += _names(shown, families, on, place)
     told = "; ".join(f"{c.name} {100 * c.accuracy:.1f} % at {100 * c.gap:.1f}" for c in best)
-    return picture(width, bottom + 44, body, f"Accuracy against the gap. Not dominated: {told}.")
+    ruled = "; ".join(f"{100 * accuracy:.1f} % at {100 * gap:.1f}" for gap, accuracy in top)
+    said = f"Accuracy against the gap. Not dominated: {told}."
+    if any(c.thresholds for c in shown):
+        said += f" With thresholds per group: {ruled}."
+    return picture(WIDTH, BOTTOM + 44, body, said)
+
+
+def _steps(points: Sequence[Reach], place: Callable[[Reach], Reach]) -> list[Reach]:
+    """The staircase through points, on to the right edge."""
+    out: list[Reach] = []
+    for x, y in map(place, points):
+        out += [(x, out[-1][1]), (x, y)] if out else [(x, y)]
+    return [*out, (RIGHT, out[-1][1])]
+
+
+def _band(choices: Sequence[Choice], place: Callable[[Reach], Reach]) -> list[str]:
+    """The band between the fronts of all lower and of all upper ends, which hold at once."""
+    found = [p for c in choices if c.found for p in (c.found.own, *c.found.thresholds)]
+    if not found:
+        return []
+    upper = _steps(stairs([p.best for p in found]), place)
+    lower = _steps(stairs([p.worst for p in found]), place)
+    foot = [(lower[0][0], BOTTOM), (upper[0][0], BOTTOM)]  # below its first gap nothing is known
+    return [polyline([*upper, *reversed(lower), *foot], "area c7")]
+
+
+def _names(
+    choices: Sequence[Choice],
+    families: Sequence[str],
+    on: set[str],
+    place: Callable[[Reach], Reach],
+) -> list[str]:
+    """Every method's name beside the picture, with a line to its most accurate mark."""
+    if len(families) > MOST_NAMES:
+        families = [f for f in families if f in on][:MOST_NAMES]
+    leaders = [
+        max((c for c in choices if c.family == f), key=lambda c: c.accuracy) for f in families
+    ]
+    marks = sorted(((*place((c.gap, c.accuracy)), c) for c in leaders), key=lambda m: (m[1], m[0]))
+    heights: list[float] = []
+    for _, y, _ in marks:
+        heights.append(max(y, heights[-1] + APART) if heights else max(y, TOP))
+    over, last = BOTTOM, len(heights)
+    for k in reversed(range(last)):  # what hangs out below is pushed up
+        heights[k] = min(heights[k], over)
+        over = heights[k] - APART
+    body = []
+    for (x, y, c), at in zip(marks, heights, strict=True):
+        body.append(polyline([(x + 7, y), (RIGHT + 4, at), (NAMES - 5, at)], "leader"))
+        look = "small" if c.family in on else "muted small"
+        body.append(text(NAMES, at + 4, c.family, look, most=16))
+    return body
 
 
 # -------------------------------------------------------------------------------------------------

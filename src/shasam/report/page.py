@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from markupsafe import Markup
 import shasam
 from shasam.errors import InputError, ShasamError
 from shasam.files import write_atomic, write_named
+from shasam.metrics.odds import ModelFront
 from shasam.output import visible
 from shasam.report import charts
 from shasam.report.answer import RunAnswer
@@ -73,13 +74,15 @@ def write_report(
     baseline: str | None = None,
     thumbnails: bool = True,
     limits: Sequence[Limit] = (),
+    fronts: Mapping[str, Mapping[str, ModelFront]] | None = None,
 ) -> Path:
     """Build the page of one run or a comparison of many from their files; returns ``out``.
 
     Numbers are computed from the predictions. ``recorded`` takes those of ``metrics.json`` where
     they agree with the predictions: for the process that has just written them.
     ``baseline`` is the method that others are compared with, ``limits`` are those that a model is
-    to keep, and ``thumbnails=False`` leaves out pictures of people.
+    to keep, and ``thumbnails=False`` leaves out pictures of people. ``fronts`` are those of
+    ``fronts_of_runs``, where they are known.
     """
     if not runs:
         raise InputError("a report needs at least one run directory")
@@ -92,7 +95,9 @@ def write_report(
     else:
         subjects = [subject_of(run, draws, seed) for run in chosen]
     known = {run.path: s for run, s in zip(chosen, subjects, strict=True)}
-    settings = settings_of(opened, known, draws=draws, seed=seed, baseline=baseline, limits=limits)
+    settings = settings_of(
+        opened, known, draws=draws, seed=seed, baseline=baseline, limits=limits, fronts=fronts
+    )
     if single:  # a figure with one point is left out
         settings = [s for s in settings if s["published"]]
     budget = Budget(THUMB_BYTES, thumbnails)
@@ -274,6 +279,7 @@ def figures_of(
 ) -> dict[str, Markup]:
     """Every figure that is also a file, by its name."""
     found = {f"tradeoff-{i}": s["figure"] for i, s in enumerate(settings)}
+    found |= {f"front-of-methods-{i}": s["front"] for i, s in enumerate(settings)}
     for i, subject in enumerate(subjects):
         found[f"groups-{i}"] = bars(subject)
         found[f"scores-{i}"] = charts.score_curves(subject, subject.counts.classes[-1])

@@ -39,7 +39,8 @@ _STANDALONE = (
     f"svg{{font:12px {FONT};fill:#1b1f24;background:#fff}}"
     ".axis,.grid{stroke:#d5dae1;fill:none}.muted{fill:#5b6470}.whisker{stroke:#1b1f24;fill:none}"
     ".diagonal{stroke:#8a93a0;stroke-dasharray:3 3;fill:none}.hollow{fill:#fff}"
-    ".small{font-size:11px}.b{font-weight:600}"
+    ".small{font-size:11px}.b{font-weight:600}.front{stroke:#1b1f24;fill:none}.faint{opacity:.35}"
+    ".leader{stroke:#d5dae1;fill:none}.off{fill:#8a93a0}.dashed{stroke-dasharray:5 3}"
     + "".join(
         f".c{i}.{look},.c{i} .{look}{{{rule.replace('{c}', colour)}}}"
         for i, colour in enumerate(_INKS)

@@ -13,10 +13,11 @@ import torch
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from torch import Tensor
 
-from shasam.errors import Argument, TrainingError
+from shasam.errors import Argument, SpecError, TrainingError
 from shasam.keyed import keyed
 from shasam.methods.base import Method, Stage
 from shasam.metrics import Counts, values
+from shasam.metrics.counts import class_recalls, recalls
 from shasam.metrics.learnt import Skill
 from shasam.output import Screen
 from shasam.runs.directory import RunLog
@@ -296,10 +297,40 @@ def evenly(rows: np.ndarray, cell_N: np.ndarray, limit: int, seed: int) -> np.nd
 # -------------------------------------------------------------------------------------------------
 
 
+# rules that keep the best epoch and read the groups of validation rows
+BY_GROUP = ("worst-cell", "minimax", "optimum")
+
+
+def merit(counts: Counts, rule: str) -> float:
+    """How good an epoch is by a rule of ``train.selection``; cells without rows do not count."""
+    n_CPG = counts.n_CPG
+    if rule == "worst-class":
+        return float(np.nanmin(class_recalls(n_CPG)))
+    if rule == "worst-cell":
+        return float(np.nanmin(recalls(n_CPG)))
+    if rule == "minimax":
+        right_G = np.einsum("ccg->g", n_CPG)[counts.sizes_G > 0]
+        return float((right_G / counts.sizes_G[counts.sizes_G > 0]).min())
+    if rule == "optimum":
+        found = values(counts, ("accuracy", "eo_mean"))
+        # a gap that validation cannot tell is not taken for none
+        return -math.hypot(1 - found["accuracy"], np.nan_to_num(found["eo_mean"], nan=1.0))
+    return float(values(counts, ("accuracy",))["accuracy"])
+
+
+def check_selection(rule: str, s_V: np.ndarray) -> None:
+    """Refuse a rule that reads groups where the validation rows are all of one."""
+    if rule in BY_GROUP and len(np.unique(s_V)) < 2:
+        raise SpecError(
+            f"train.selection: {rule} compares groups, and the validation rows have fewer than "
+            "two; best and worst-class need no groups"
+        )
+
+
 def validate(
     method: Method, run: StageRun, data: TrainingData, rows: Tensor, fabric: Fabric
-) -> dict[str, float]:
-    """Accuracy and EO of the method's own predictions of ``rows``."""
+) -> Counts:
+    """Count the method's own predictions of ``rows``."""
     if run.stage.inputs == "features":
         if not run.val_features:
             run.val_features = features_of(method, data, rows, fabric)
@@ -310,8 +341,7 @@ def validate(
         scores = next(iter(on_rows(method.logits, method, data, rows, fabric).values()))
     t, s = data.manifest.t_N[rows.numpy()], data.manifest.s_N[rows.numpy()]
     classes, groups = (tuple(map(str, range(n))) for n in (data.classes, data.groups))
-    counts = Counts.from_codes(t, scores.argmax(1).numpy(), s, classes, groups)
-    return values(counts, ("accuracy", "eo_mean"))
+    return Counts.from_codes(t, scores.argmax(1).numpy(), s, classes, groups)
 
 
 @contextmanager

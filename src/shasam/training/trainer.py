@@ -21,6 +21,7 @@ from shasam.errors import TrainingError
 from shasam.files import write_atomic
 from shasam.keyed import seed_torch, text_key
 from shasam.methods.base import Method, Stage
+from shasam.metrics.evaluation import values
 from shasam.metrics.learnt import Skill
 from shasam.models.processes import Share, share_batch_norm, sharing
 from shasam.runs.directory import RunLog
@@ -37,6 +38,8 @@ from shasam.training.monitor import (
     PlateauWatch,
     TrainingProgress,
     averaged,
+    check_selection,
+    merit,
     spread_of_embeddings,
     target_probe,
     target_skill,
@@ -344,6 +347,7 @@ class Trainer:
         self.best: Weights = {}
         self.train_rows = torch.as_tensor(data.rows("train")).clone()
         self.val_rows = torch.as_tensor(data.rows("val")).clone()
+        check_selection(spec.selection, data.manifest.s_N[self.val_rows.numpy()])
         self.views = Views(method, data, views or ViewsSpec(), image_size)
         self.batches = BatchMaker(method, data, fabric, self.views, seed)
         self.views.begin(self.batches.t_N, self.batches.s_N, self.train_rows)
@@ -537,12 +541,13 @@ class Trainer:
     def _validate(self, run: StageRun) -> dict[str, float]:
         """Accuracy and EO on the validation split; remembers the best weights where asked to."""
         with averaged(self.method, run.ema):
-            metrics = validate(self.method, run, self.data, self.val_rows, self.fabric)
-            better = self.state.best is None or metrics["accuracy"] > self.state.best
-            if self.spec.selection == "best" and better:
-                self.state.best = metrics["accuracy"]
+            counts = validate(self.method, run, self.data, self.val_rows, self.fabric)
+            rule = self.spec.selection
+            found = merit(counts, rule)
+            if rule != "last" and (self.state.best is None or found > self.state.best):
+                self.state.best = found
                 self.best = {k: v.detach().clone() for k, v in self.method.state_dict().items()}
-        return metrics
+        return values(counts, ("accuracy", "eo_mean"))
 
     # -- saving, leaving, going on ---------------------------------------------------------------
 
