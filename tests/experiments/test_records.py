@@ -13,6 +13,7 @@ from experiments import (
     forest,
     fronts,
     heads,
+    learns,
     learnt,
     mined,
     noise,
@@ -45,6 +46,7 @@ TABLES = {
         lambda: paired.planned(EXPERIMENTS / "earns-its-keep", ["primary"]),
     ),
     "hidden strata": ("earns-its-keep", lambda: strata.table(EXPERIMENTS / "earns-its-keep")),
+    "learns": ("learns", lambda: learns.table(EXPERIMENTS / "learns")),
     "utkface": ("utkface", lambda: table.table(EXPERIMENTS / "utkface")),
     "utkface-tuned": ("utkface-tuned", lambda: table.table(EXPERIMENTS / "utkface-tuned")),
     **{
