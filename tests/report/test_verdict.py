@@ -11,6 +11,8 @@ import pyarrow.csv as pacsv
 import pytest
 
 from shasam.commands.audit import audit
+from shasam.metrics import Comparison, Estimate
+from shasam.report.verdict import sureness
 
 
 def save(rows: dict[str, np.ndarray], path: Path) -> Path:
@@ -109,3 +111,33 @@ def test_several_attributes_of_one_model_are_one_verdict_and_one_forest(tmp_path
     assert "By sex: where the true class is" in opening
     assert opening.count("by attribute and group, sorted") == 2  # one picture for each error
     assert "Accuracy by class and group, sorted" in text  # dots, because there are twelve areas
+
+
+def test_a_gap_that_may_be_nearly_nothing_is_not_said_to_be_at_least_zero() -> None:
+    from types import SimpleNamespace
+    from typing import Any
+
+    def said(low: float) -> str:
+        claim: Any = SimpleNamespace(
+            estimate=Estimate(0.097, low, 0.13, 16), metric="eo_mean", level=0.95, p=0.009,
+            real=True, attributes=1,
+        )  # fmt: skip
+        return sureness(claim, SimpleNamespace(attribute="race", unit="images"))  # type: ignore[arg-type]
+
+    assert said(0.021).endswith("so at least 2.1 points.")
+    assert "at least" not in said(8.8e-05) and said(8.8e-05).endswith("0.0 to 13.0).")
+
+
+def test_what_to_do_names_the_plain_model_only_if_the_interval_does_too() -> None:
+    from typing import Any
+
+    from shasam.report.answer import RunAnswer
+
+    def advice(low: float) -> str:
+        gap = Comparison(0.041, low, 0.132, p=0.03, support=16)
+        answer: Any = object.__new__(RunAnswer)
+        object.__setattr__(answer, "found", {"eo_mean": gap})
+        return answer._which()
+
+    assert "plain model has the smaller gap" in advice(0.002)
+    assert "One run does not show" in advice(-0.002)

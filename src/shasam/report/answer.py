@@ -100,7 +100,7 @@ class RunAnswer:
 
     def _which(self) -> str:
         gap = (self.found or {})["eo_mean"]
-        if gap.reason is None and gap.p < 0.05:
+        if gap.reason is None and gap.shown:
             if gap.difference < 0:
                 return "The gap is shown to be smaller: check that its accuracy is enough for you."
             return (

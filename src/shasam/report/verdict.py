@@ -236,10 +236,9 @@ def sureness(claim: Claim, subject: Subject) -> str:
             f"points ({interval(e)})"
         )
     if claim.real:
-        return (
-            f"The gap is real, more than chance gives ({sure}): {size}, so at least "
-            f"{percent(e.low)} points."
-        )
+        least = percent(e.low)
+        how_small = f", so at least {least} points" if least != percent(0.0) else ""
+        return f"The gap is real, more than chance gives ({sure}): {size}{how_small}."
     cell = "cell" if claim.metric == "eo_mean" else "group"
     return (
         f"Between the groups of {attribute} no gap is shown, but it could be up to "
