@@ -209,7 +209,7 @@ def world(
     return tmp_path
 
 
-SHORT_PAGES = ("docs/architecture.md", "docs/benchmarks.md", "docs/files.md", "docs/promises.md")
+SHORT_PAGES = ("docs/benchmarks.md", "docs/files.md", "docs/promises.md")
 
 
 @pytest.mark.parametrize(
