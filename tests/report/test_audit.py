@@ -286,7 +286,9 @@ def test_spare_columns_of_one_name_do_not_stop_an_audit(
     path = save(rows, tmp_path / "p.csv")
     text = path.read_text(encoding="utf-8").splitlines()
     path.write_text("\n".join([text[0] + ",x,x", *(f"{line},1,2" for line in text[1:])]))
-    audit([path], label="y", prediction="guess", sensitive=["sex"])
+    out = tmp_path / "o.json"
+    audit([path], label="y", prediction="guess", sensitive=["sex"], json=out)
+    assert json.loads(out.read_text(encoding="utf-8"))["audits"][0]["rows"] == 600
 
 
 def test_semicolons_and_standard_input_are_audited(

@@ -25,6 +25,14 @@ class PenaltyConfig(CEConfig):
     )
 
 
+class KernelConfig(PenaltyConfig):
+    """Settings of a penalty that compares features by a kernel."""
+
+    sigma: float = Field(
+        1.0, gt=0, description="Width of the kernel, times the mean squared distance."
+    )
+
+
 class Penalised(CE):
     """CE(t) + strength · penalty(features, scores, t, s); a subclass writes ``penalty``."""
 
@@ -71,12 +79,8 @@ class MMDPenalty(Penalised):
     dial = Dial("strength", (0.3, 1.0, 3.0))
     part = "mmd"
 
-    class Config(PenaltyConfig):
-        sigma: float = Field(
-            1.0, gt=0, description="Width of the kernel, times the mean squared distance."
-        )
-
-    config: Config
+    Config = KernelConfig
+    config: KernelConfig
 
     def penalty(self, features_BD: Tensor, scores_BC: Tensor, batch: Batch) -> Tensor:
         return conditional_group_mmd(features_BD, batch.t_B, batch.s_B, sigma=self.config.sigma)
@@ -91,12 +95,8 @@ class HSICPenalty(Penalised):
     dial = Dial("strength", (3.0, 10.0, 30.0))
     part = "hsic"
 
-    class Config(PenaltyConfig):
-        sigma: float = Field(
-            1.0, gt=0, description="Width of the kernel, times the mean squared distance."
-        )
-
-    config: Config
+    Config = KernelConfig
+    config: KernelConfig
 
     def penalty(self, features_BD: Tensor, scores_BC: Tensor, batch: Batch) -> Tensor:
         return conditional_hsic(features_BD, batch.t_B, batch.s_B, sigma=self.config.sigma)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -36,7 +36,7 @@ from shasam.registry import register
 from shasam.types import Batch, Losses
 
 
-class ShasamConfig(TwoStageConfig):
+class SetsConfig(TwoStageConfig):
     """The objective, its companion, and how the sets are chosen."""
 
     objective: Literal["flcmi", "logdetcmi"] = Field(
@@ -88,21 +88,12 @@ class ShasamConfig(TwoStageConfig):
         MiningConfig(greedy="stochastic"),
         description="How anchors, positives and negatives are chosen.",
     )
-    # A narrow embedding holds the target and little of the group; experiments/mining-learn has the
-    # choice, on validation
-    projection_dim: int = Field(
-        8, description="Numbers of an embedding, on which stage 1 acts: fewer are fairer."
-    )
-    primary_features: Literal["encoder", "projection"] = Field(
-        "projection",
-        description="Features that the method's own predictions come from; both are evaluated.",
-    )
     stage2_sampling: Literal["natural", "balanced"] = Field(
         "balanced", description="How often the method's own classifier sees each cell."
     )
 
     @model_validator(mode="after")
-    def _form_fits(self) -> ShasamConfig:
+    def _form_fits(self) -> SetsConfig:
         try:
             check_form(self.smooth, self.positive_form)
         except InputError as error:
@@ -120,6 +111,21 @@ class ShasamConfig(TwoStageConfig):
         return self.weight * min(1.0, (progress - self.weight_from) / self.weight_ramp)
 
 
+class ShasamConfig(SetsConfig):
+    """The form that validation chose: a narrow embedding, and decisions on it.
+
+    It holds the target and little of the group; experiments/mining-learn has the figures.
+    """
+
+    projection_dim: int = Field(
+        8, description="Numbers of an embedding, on which stage 1 acts: fewer are fairer."
+    )
+    primary_features: Literal["encoder", "projection"] = Field(
+        "projection",
+        description="Features that the method's own predictions come from; both are evaluated.",
+    )
+
+
 @register("shasam", kind="method")
 class Shasam(TwoStage):
     """weight · mean over pairs (i, j) of I_f(A_ij; N_ij | P_ij) + companion · CE(t, linear(h)).
@@ -134,10 +140,10 @@ class Shasam(TwoStage):
     reference = "Majee & Iyer, WACV 2026; in a form that learns, see docs/paper.md"
     # narrower embeddings hold less of the group; its weight hardly changes anything
     dial = Dial("projection_dim", (128, 32, 8))
-    Config = ShasamConfig
-    config: ShasamConfig
+    Config: ClassVar[type[SetsConfig]] = ShasamConfig
+    config: SetsConfig
 
-    def __init__(self, config: ShasamConfig, encoder: Encoder, classes: int, groups: int) -> None:
+    def __init__(self, config: SetsConfig, encoder: Encoder, classes: int, groups: int) -> None:
         super().__init__(config, encoder, classes, groups)
         self.companion: nn.Module | None = None
         if config.companion:
@@ -228,7 +234,7 @@ class ShasamRandom(Shasam):
     Config = RandomSetsConfig
 
 
-class LogDetConfig(ShasamConfig):
+class LogDetConfig(SetsConfig):
     """LogDetCMI with the term that breaks its symmetry."""
 
     objective: Literal["flcmi", "logdetcmi"] = Field(
@@ -236,11 +242,6 @@ class LogDetConfig(ShasamConfig):
     )
     attraction: float = Field(
         1.0, description="μ of a term −μ·I(A; P) beside LogDetCMI, which is symmetric without it."
-    )
-    projection_dim: int = Field(128, description="Numbers of an embedding, on which stage 1 acts.")
-    primary_features: Literal["encoder", "projection"] = Field(
-        "encoder",
-        description="Features that the method's own predictions come from; both are evaluated.",
     )
     # the loss is a mean over views and small: times 10 as in SCoRe
     weight: float = Field(
@@ -256,7 +257,7 @@ class ShasamLogDet(Shasam):
     Config = LogDetConfig
 
 
-class LiteralConfig(ShasamConfig):
+class LiteralConfig(SetsConfig):
     """Table 1 and Alg. 1 as printed; docs/paper.md lists what the paper leaves open.
 
     One pair of class and group a batch, k = 16, three sets mined by lazy greedy over the whole of
@@ -279,11 +280,6 @@ class LiteralConfig(ShasamConfig):
     )
     weight_ramp: float = Field(
         0.0, ge=0, le=1, description="Share of the stage over which its weight then grows: none."
-    )
-    projection_dim: int = Field(128, description="Numbers of an embedding, on which stage 1 acts.")
-    primary_features: Literal["encoder", "projection"] = Field(
-        "encoder",
-        description="Features that the method's own predictions come from; both are evaluated.",
     )
     mining: MiningConfig = Field(
         MiningConfig(k=16, pairs="one", refresh="live", ground_shrinks=True),
