@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from shasam.errors import ContractError, SpecError
 from shasam.methods.base import Method, Stage
 from shasam.models import Encoder
-from shasam.sampling import BatchPlan, TrainingRows
+from shasam.sampling import BatchPlan, MinedPlan, TrainingRows
 from shasam.spec.fields import StageSpec, TrainSpec
 from shasam.training.checkpoint import Checkpoint
 from shasam.training.runtime import Fabric
@@ -265,10 +265,12 @@ class StageRun:
 
     def description(self, unit: str, world: int) -> str:
         """One line for the start of the stage."""
+        random = isinstance(self.plan, MinedPlan) and not self.plan.config.mines
+        batches = "batches of random sets" if random else f"{self.stage.sampling} batches"
         split = f" = {world} processes x {self.batch_size // world}" if world > 1 else ""
         return (
             f"stage {self.stage.name}: {self.total} steps of {self.batch_size} {unit}{split} x "
-            f"{self.stage.views} views, {self.stage.sampling} batches"
+            f"{self.stage.views} views, {batches}"
         )
 
     def keep_features(self, features: dict[str, Tensor], data: TrainingRows) -> None:
