@@ -120,9 +120,9 @@ def _number(text: str) -> str | float:
 # -------------------------------------------------------------------------------------------------
 # What the authors of each method trained with: the entries of profile `paper` for rivals.
 #
-# Lengths that the papers give in epochs stay epochs. `experiments/alive/rivals.md` has the table with
-# its sources, and says where ours differs: MFD's rate follows a plateau there and a cosine here, and
-# FD-VAE's discriminator has other momenta there.
+# Lengths that the papers give in epochs stay epochs. `experiments/alive/rivals.md` has the table
+# with its sources, and says where ours differs: MFD's rate follows a plateau there and a cosine
+# here, and FD-VAE's discriminator has other momenta there.
 # -------------------------------------------------------------------------------------------------
 
 # crops and flips alone; the papers that say no more than "standard augmentation"
