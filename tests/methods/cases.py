@@ -26,6 +26,7 @@ CASES: dict[str, dict[str, Any]] = {
     "balanced": {"oracle": o.balanced_oracle, **PLAIN},
     "balanced-hidden": {"oracle": o.balanced_hidden_oracle, **PLAIN},
     "posthoc": {"oracle": o.ce_oracle, **PLAIN},
+    "thresholds": {"oracle": o.thresholds_oracle, **PLAIN},
     "reweight": {"oracle": o.reweight_oracle, **PLAIN},
     "groupdro": {"oracle": o.groupdro_oracle, **PLAIN},
     "scaling": {"oracle": o.ce_oracle, **PLAIN},
