@@ -498,7 +498,7 @@ class CrossValidatedFront:
     def svg(self) -> str:
         """Draw accuracy against the gap; empty for fewer than two models."""
         label = catalogue.named(self.metric).label
-        figure = front(self._choices, f"{label}, points: mean over folds")
+        figure = front(self._choices, f"{label}, points")
         return standalone(figure) if figure else ""
 
     def _repr_svg_(self) -> str | None:
@@ -570,8 +570,8 @@ def front_of(
         if (low < 0).any():
             raise ValueError(f"{name}: test_{gap} is above 0; a FairnessScorer gives minus the gap")
         told = np.isfinite(high) & np.isfinite(low)
-        high, low = high[told], low[told]
-        means = [float(v.mean()) if len(v) else math.nan for v in (high, low)]
-        spreads = [float(v.std(ddof=1)) if len(v) > 1 else math.nan for v in (high, low)]
-        points.append(FoldMeans(name, *means, *spreads, int(told.sum())))
+        high, low, folds = high[told], low[told], int(told.sum())
+        a, b = (float(v.mean()) if folds else math.nan for v in (high, low))
+        sd_a, sd_b = (float(v.std(ddof=1)) if folds > 1 else math.nan for v in (high, low))
+        points.append(FoldMeans(name, a, b, sd_a, sd_b, folds))
     return CrossValidatedFront(tuple(points), gap)

@@ -226,7 +226,12 @@ def _inferring(
         run.write_json("provenance.json", told)
     found = next(iter(read_rows(method, data, rows, model.fabric)[1].values()))
     place = {name: i for i, name in enumerate(found.ids.tolist())}
-    order = [place[name] for name in test.ids.tolist()]  # the rows as they were recorded
+    order = [place.get(name, -1) for name in test.ids.tolist()]  # the rows as they were recorded
+    if len(order) != len(found) or sorted(order) != list(range(len(found))):
+        raise InputError(
+            f"{run.file(TEST)} has other rows than the test split; `shasam evaluate {run.path}` "
+            "writes it anew"
+        )
     assert found.inferred is not None
     decided = replace(
         test, prediction=found.prediction[order].astype(test.prediction.dtype),

@@ -162,6 +162,18 @@ def test_a_foreign_width_of_features_is_refused(width, vectors, tmp_path):
         shasam.load(folder)
 
 
+def test_recorded_rows_that_are_not_the_test_split_are_refused(vectors, tmp_path):
+    from shasam.thresholds import rethreshold
+
+    run = trained("ce", vectors, tmp_path)
+    table = pq.read_table(run.file("predictions.parquet"))
+    ids = table.column("id").to_pylist()
+    changed = table.set_column(table.column_names.index("id"), "id", [["x", *ids[1:]]])
+    pq.write_table(changed, run.file("predictions.parquet"))
+    with pytest.raises(InputError, match="has other rows than the test split"):
+        rethreshold(run, {"eo_mean": 0.05}, infer_group=True)
+
+
 @pytest.mark.parametrize("infer", [False, True])
 @pytest.mark.parametrize("method", ["posthoc", "thresholds"])
 def test_a_run_with_a_rule_of_its_own_is_refused(method, infer, vectors, tmp_path):

@@ -167,7 +167,7 @@ def read_rows(
     features = {kind: value for (what, kind), value in found.items() if what == "features"}
     scores = {kind: value for (what, kind), value in found.items() if what == "scores"}
     inferred = found.get(("inferred", ""))
-    out = {}
+    out: dict[str, Predictions] = {}
     for kind, v in scores.items():
         own = not out  # the first
         out[kind] = to_predictions(v, data, rows, method if own else None)

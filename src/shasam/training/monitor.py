@@ -335,8 +335,8 @@ def group_leakage(
     found, scored = read_rows(method, data, torch.from_numpy(chosen), fabric)
     own = found[Head.named(next(iter(scored))).features]  # what the method's own scores are of
     t_n, s_n = (v[chosen].astype(np.int64) for v in (data.manifest.t_N, data.manifest.s_N))
-    halves = [(own[h::2], t_n[h::2], s_n[h::2]) for h in (0, 1)]
-    read = [within_class(linear_guess, *pair, data.groups) for pair in (halves, halves[::-1])]
+    a, b = ((own[h::2], t_n[h::2], s_n[h::2]) for h in (0, 1))
+    read = [within_class(linear_guess, *pair, data.groups) for pair in ((a, b), (b, a))]
     told = [v for v in read if v is not None]
     leakage = sum(told) / len(told) if told else 1.0
     if run.stage.inputs == "features":
