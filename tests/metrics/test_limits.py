@@ -33,7 +33,7 @@ def known(rows) -> np.ndarray:
 def test_searched_thresholds_are_nearly_the_best_of_all_that_keep_the_limit(limit, bound):
     rows = scored(600, 3, bias=0.9)
     every = np.ones(len(rows), dtype=bool)
-    offset = module._path(module._Rows.of(rows, known(rows), every), {limit: bound})[0]
+    offset = module._path(module._Rows.of(rows, known(rows), every), {limit: bound})[2]
     own = found(rows, offset_decision(log_scores(rows), known(rows), offset), limit)
     better = (lambda v: v >= bound) if limit == "tpr_min" else (lambda v: v <= bound)
     assert better(own[limit])
@@ -53,14 +53,14 @@ def test_a_step_is_judged_as_if_every_row_were_decided_anew(classes, groups, nea
     offset = rng.normal(size=(groups, classes))
     searched = module._Rows.of(rows, share, np.ones(len(rows), dtype=bool))
     for g, c in product(range(groups), range(1, classes)):
-        step, good = searched.along(offset, g, c, {"eo_mean": 0.1}, near)
+        step, good = searched.along(offset, (g, c), {"eo_mean": 0.1}, 10.0, near)
         moved = offset.copy()
         moved[g, c] += step
         value = found(rows, offset_decision(log_scores(rows), share, moved), "eo_mean")
-        lost = module.PENALTY * max(value["eo_mean"] - 0.1, 0.0)
+        lost = 10.0 * max(value["eo_mean"] - 0.1, 0.0)
         assert good == pytest.approx(value["accuracy"] - lost, abs=1e-9)
         stay = found(rows, offset_decision(log_scores(rows), share, offset), "eo_mean")
-        assert good >= stay["accuracy"] - module.PENALTY * max(stay["eo_mean"] - 0.1, 0.0) - 1e-9
+        assert good >= stay["accuracy"] - 10.0 * max(stay["eo_mean"] - 0.1, 0.0) - 1e-9
 
 
 @pytest.mark.parametrize(("groups", "classes"), [(2, 2), (3, 3)])
@@ -80,6 +80,19 @@ def test_an_inferred_group_keeps_the_limit_on_new_rows_without_the_group(groups,
     before, after = found(new, new.prediction, "eo_mean"), found(new, decided, "eo_mean")
     assert before["eo_mean"] > 0.08 and after["eo_mean"] < 0.06
     assert after["accuracy"] > before["accuracy"] - 0.03
+
+
+def test_a_gap_that_rows_cannot_show_is_not_bought_with_a_constant_answer():
+    """28 rows in a cell of seven groups: chance alone makes a mean gap of 7 points."""
+    rows = scored(400, 6, groups=7, bias=0.1)
+    share = 0.9 * known(rows) + 0.1 / 7
+    free, capped = (
+        offset_decision(log_scores(rows), share, chosen.offset_GC)
+        for chosen in (offsets_for(rows, share, {"eo_mean": 0.02}, price=p) for p in (1.0, 0.05))
+    )
+    plain = found(rows, rows.prediction)["accuracy"]
+    assert found(rows, free)["accuracy"] < plain - 0.1
+    assert found(rows, capped)["accuracy"] > plain - 0.06
 
 
 def test_a_model_that_keeps_the_limit_keeps_its_decisions():

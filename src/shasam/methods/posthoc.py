@@ -195,7 +195,9 @@ class ByInferredGroup(Method):
         merged = scores[own].double() + self.infer_groups(features).double() @ self.offset_GC
         return {**scores, own: merged.to(scores[own].dtype)}
 
-    def fit_offsets(self, validation: Predictions, limits: Mapping[str, float]) -> ChosenOffsets:
+    def fit_offsets(
+        self, validation: Predictions, limits: Mapping[str, float], price: float = 1.0
+    ) -> ChosenOffsets:
         """Choose offsets for limits on validation, from the scores as they are without any."""
         assert validation.inferred is not None
         plain = log_scores(validation) - validation.inferred @ self.offset_GC.cpu().numpy()
@@ -206,7 +208,7 @@ class ByInferredGroup(Method):
             classes=validation.classes or tuple(map(str, range(self.classes))),
             groups=validation.groups or tuple(map(str, range(self.groups))),
         )
-        chosen = offsets_for(rows, validation.inferred, limits)
+        chosen = offsets_for(rows, validation.inferred, limits, price=price)
         self.offset_GC.copy_(torch.from_numpy(chosen.offset_GC))
         return chosen
 
@@ -237,8 +239,8 @@ class Thresholds(ByInferredGroup, CE):
 
     CE(t) + CE(s), the second on features that it does not change. On validation offsets a_gc are
     chosen so that arg max_c of log q_c + Σ_g P(g | x)·a_gc is the most accurate decision whose
-    ``metric`` keeps the ``limit``, each row decided by offsets of other rows. The group is read in
-    training and validation alone.
+    ``metric`` keeps the ``limit``, each row decided by offsets of other rows; where none does for
+    the ``price``, the nearest. The group is read in training and validation alone.
     """
 
     summary = "cross-entropy, then thresholds for a limit by the group that a second head infers"
@@ -248,6 +250,9 @@ class Thresholds(ByInferredGroup, CE):
     class Config(CEConfig):
         metric: str = Field("eo_mean", description="Metric of the limit.")
         limit: float = Field(0.05, ge=0, le=1, description="What the metric is to keep.")
+        price: float = Field(
+            0.05, ge=0, le=1, description="Accuracy on validation that may be paid for it, at most."
+        )
 
         @field_validator("metric")
         @classmethod
@@ -278,11 +283,11 @@ class Thresholds(ByInferredGroup, CE):
             self.offset_GC.zero_()
             return
         config = self.config
-        chosen = self.fit_offsets(rows, {config.metric: config.limit})
+        chosen = self.fit_offsets(rows, {config.metric: config.limit}, config.price)
         if not chosen.kept:
             warnings.warn(
-                f"no thresholds kept {config.metric}={config.limit:g} on validation; the nearest "
-                f"have {chosen.values[config.metric]:.3f}",
+                f"no thresholds kept {config.metric}={config.limit:g} on validation for a price of "
+                f"{config.price:g}; the nearest have {chosen.values[config.metric]:.3f}",
                 ShasamWarning,
                 stacklevel=2,
             )

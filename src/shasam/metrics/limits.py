@@ -75,8 +75,9 @@ class _Judged:
 # threshold of group g; with probabilities that a model infers, no group is needed to decide.
 # -------------------------------------------------------------------------------------------------
 
-STRICT = (0.0, 0.15, 0.3, 0.5, 0.75, 1.0)  # how far within its limit a metric is aimed at
-PENALTY = 10.0  # points of accuracy that are given for a point of an aim
+# Searches of rising strictness: points of accuracy that are given for a point beyond the aim, and
+# how far the aim lies within the limit.
+SEARCHES = ((1.0, 0.0), (3.0, 0.0), (10.0, 0.0), (10.0, 0.2), (10.0, 0.4), (10.0, 0.7), (10.0, 1.0))
 TRIED_STEPS = 65  # of an offset, by the ranks of the rows that they move
 NEAR = 1 / 16  # of the ranks, in the second round
 SWEEPS = 8  # over all offsets, at most, in each round
@@ -115,7 +116,7 @@ class _Rows:
             positive_of(counts, rows.positive),
         )
 
-    def goodness(self, n_KCPG: Array, aims: Limits) -> Array:
+    def goodness(self, n_KCPG: Array, aims: Limits, penalty: float) -> Array:
         """Accuracy (K,) less the penalty for what lies beyond the aims."""
         total = n_KCPG.sum((1, 2, 3))
         out: Array = np.einsum("kccg->k", n_KCPG) / total
@@ -125,11 +126,14 @@ class _Rows:
                 metric = catalogue.named(name)
                 found = metric.value.value(n_KCPG, self.positive)  # type: ignore[union-attr]
                 over = aim - found if metric.better == "high" else found - aim
-                out = out - PENALTY * np.maximum(np.nan_to_num(over, nan=1.0), 0.0)
+                out = out - penalty * np.maximum(np.nan_to_num(over, nan=1.0), 0.0)
         return out
 
-    def along(self, offset_GC: Array, g: int, c: int, aims: Limits, near: bool) -> tuple:
+    def along(
+        self, offset_GC: Array, at: tuple[int, int], aims: Limits, penalty: float, near: bool
+    ) -> tuple[float, float]:
         """The best step of one offset, and how good the offsets are with it; 0 where none helps."""
+        g, c = at
         scores_NC = self.logits_NC + self.share_NG[:, :-1] @ offset_GC
         own_N, share_N = scores_NC[:, c].copy(), self.share_NG[:, g]
         scores_NC[:, c] = -np.inf
@@ -145,7 +149,7 @@ class _Rows:
             if p != c:
                 rest = other_N == p
                 n_KCPG[:, :, p] += ((1 - picked_NK[rest]).T @ self.cell_NK[rest]).reshape(shape)
-        good_K = self.goodness(n_KCPG, aims)
+        good_K = self.goodness(n_KCPG, aims, penalty)
         k = int(good_K.argmax())
         k = k if good_K[k] > good_K[0] + 1e-9 else 0
         return float(steps_K[k]), float(good_K[k])
@@ -175,10 +179,10 @@ def _aims(limits: Limits, strict: float) -> dict[str, float]:
 
 
 def _path(rows: _Rows, limits: Limits) -> list[Array]:
-    """Offsets (G, C) for every strictness; each search starts where the one before ended."""
+    """Offsets (G, C) of every search; each starts where the one before ended."""
     classes = rows.logits_NC.shape[1]
     offset_GC, out = np.zeros((rows.groups, classes)), []
-    for strict in STRICT:
+    for penalty, strict in SEARCHES:
         aims = _aims(limits, strict)
         for near in (False, True):
             best = -np.inf
@@ -186,7 +190,7 @@ def _path(rows: _Rows, limits: Limits) -> list[Array]:
                 before = best
                 for g in range(rows.groups + (rows.groups > 1)):
                     for c in range(1, classes):
-                        step, best = rows.along(offset_GC, g, c, aims, near)
+                        step, best = rows.along(offset_GC, (g, c), aims, penalty, near)
                         offset_GC[slice(None) if g == rows.groups else g, c] += step
                 if best <= before + 1e-9:
                     break
@@ -197,9 +201,9 @@ def _path(rows: _Rows, limits: Limits) -> list[Array]:
 def _cross_fitted_paths(
     rows: Predictions, share_NG: Array, limits: Limits, seed: int
 ) -> list[Array]:
-    """Decisions (N,) for every strictness, each row decided by offsets of other folds."""
+    """Decisions (N,) of every search, each row decided by offsets of other folds."""
     logits_NC, fold_N = log_scores(rows), folds_of(rows, FOLDS, seed)
-    decided = [np.zeros(len(rows), dtype=np.int64) for _ in STRICT]
+    decided = [np.zeros(len(rows), dtype=np.int64) for _ in SEARCHES]
     for k in range(FOLDS):
         (own,) = np.where(fold_N == k)
         for found, offset_GC in zip(
@@ -219,12 +223,14 @@ class ChosenOffsets:
 
 
 def offsets_for(
-    rows: Predictions, share_NG: Array, limits: Limits, *, seed: int = 0
+    rows: Predictions, share_NG: Array, limits: Limits, *, price: float = 1.0, seed: int = 0
 ) -> ChosenOffsets:
     """Choose offsets by inferred groups on rows whose groups are known.
 
-    Every strictness is tried by cross-fitting, and no offset at all. Of those that keep the limits
-    the most accurate is taken, else the one that comes nearest; it is then fitted on all rows.
+    Every search is tried by cross-fitting, and no offset at all. Of those that keep the limits the
+    most accurate is taken, else the one that comes nearest; it is then fitted on all rows. None
+    may cost more accuracy than ``price``: a gap that rows are too few to show is not bought with a
+    constant answer.
     """
     check_limits(limits)
     if why := front_reason(rows):
@@ -233,7 +239,9 @@ def offsets_for(
     plain = offset_decision(log_scores(rows), share_NG, zero_GC)
     decided = [plain, *_cross_fitted_paths(rows, share_NG, limits, seed)]
     judged = [_Judged.of(rows, made, limits) for made in decided]
-    k = max(range(len(judged)), key=lambda k: (judged[k].rank, -k))
+    least = judged[0].values["accuracy"] - price
+    paid = [k for k in range(len(judged)) if judged[k].values["accuracy"] >= least - 1e-12]
+    k = max(paid, key=lambda k: (judged[k].rank, -k))
     whole = _Rows.of(rows, share_NG, np.ones(len(rows), dtype=bool))
     offset_GC = zero_GC if k == 0 else _path(whole, limits)[k - 1]
     found = {name: judged[k].values[name] for name in limits}
