@@ -84,7 +84,7 @@ def test_an_inferred_group_keeps_the_limit_on_new_rows_without_the_group(groups,
 
 def test_a_gap_that_rows_cannot_show_is_not_bought_with_a_constant_answer():
     """28 rows in a cell of seven groups: chance alone makes a mean gap of 7 points."""
-    rows = scored(400, 6, groups=7, bias=0.1)
+    rows = scored(400, 8, groups=7, bias=0.2)
     share = 0.9 * known(rows) + 0.1 / 7
     free, capped = (
         offset_decision(log_scores(rows), share, chosen.offset_GC)
