@@ -192,6 +192,8 @@ class Predictions:
     threshold: float | None = None  # of the positive class's score, where it decided
     span: tuple[float, float] | None = None  # of scores that are no probabilities, scaled to 0..1
     context: Context = field(default_factory=Context)
+    # (n, G) probabilities of the groups, where the model infers them
+    inferred: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.target)

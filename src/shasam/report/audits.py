@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -172,14 +173,17 @@ class Limit:
 
 
 def limits_of(texts: Sequence[str]) -> list[Limit]:
-    """Parse ``METRIC=LIMIT`` and ``METRIC.low=LIMIT``."""
+    """Parse ``METRIC=LIMIT`` and ``METRIC.low=LIMIT``; ``<=`` and ``>=`` say the side too."""
     out = []
     for text in texts:
-        name, _, bound = text.partition("=")
+        name, sign, bound = re.match(r"([^<>=]*)(<=|>=|=|)(.*)", text, re.S).groups()  # type: ignore[union-attr]
         metric, dot, end = name.strip().rpartition(".")
         if not dot or end not in ("value", "low", "high"):
             metric, end = name.strip(), "value"
-        catalogue.named(metric)
+        right = ">=" if catalogue.named(metric).better == "high" else "<="
+        if sign not in ("", "=", right):
+            side = "high" if right == ">=" else "low"
+            raise SpecError(f"{text!r}: {metric} is better {side}; write {metric}{right}{bound}")
         try:
             value = float(bound)
         except ValueError:
