@@ -17,7 +17,6 @@ import tempfile
 import time
 from contextlib import nullcontext
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -40,18 +39,15 @@ class MadeRows:
     peaks: str  # folder in which every process that reads leaves its peak and its time
     seed: int = 0
 
-    @cached_property
-    def _centres(self) -> np.ndarray:
-        return keyed(self.seed, 0).standard_normal((CENTRES, self.dim), dtype=np.float32)
-
     def read(self, first: int, last: int) -> np.ndarray:
         z = np.empty((last - first, self.dim), np.float32)
+        centres = keyed(self.seed, 0).standard_normal((CENTRES, self.dim), dtype=np.float32)
         share = 1 / np.arange(1, CENTRES + 1)
         for block in range(first // BLOCK, -(-last // BLOCK)):
             random = keyed(self.seed, 1, block)
             made = random.standard_normal((BLOCK, self.dim), dtype=np.float32)
             made *= 0.7
-            made += self._centres[random.choice(CENTRES, BLOCK, p=share / share.sum())]
+            made += centres[random.choice(CENTRES, BLOCK, p=share / share.sum())]
             start = block * BLOCK
             low, high = max(first, start), min(last, start + BLOCK)
             z[low - first : high - first] = made[low - start : high - start]
