@@ -378,7 +378,8 @@ def _unpacked(message: pa.ipc.Message) -> int:
     if kind is None or body is None:
         return 0
     try:
-        batch = _field(header, *struct.unpack_from("<I", header), 2)
+        (root,) = struct.unpack_from("<I", header)
+        batch = _field(header, root, 2)
         if batch and kind:  # the batch of a dictionary is the second field of its table
             batch = _field(header, batch, 1)
         if not batch or not _field(header, batch, 3):  # not compressed
