@@ -287,6 +287,7 @@ def as_document(
                 "verdict": verdict(s),
                 "claim": None if s.claim is None else s.claim.as_dict(),
                 "approximate": s.approximate,
+                "binning_errors": s.binning,
                 "smallest_gap": _smallest_gap(s),
                 "metrics": as_json(s.estimates),
                 "reference": None if s.reference is None else s.reference.as_dict(),
