@@ -193,6 +193,7 @@ class Predictions:
     threshold: float | None = None  # of the positive class's score, where it decided
     span: tuple[float, float] | None = None  # of scores that are no probabilities, scaled to 0..1
     context: Context = field(default_factory=Context)
+    numbers: np.ndarray | None = None  # (n,) the attribute itself, where it is not cut into groups
 
     def __len__(self) -> int:
         return len(self.target)

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from statistics import NormalDist
 from typing import Any
@@ -56,6 +56,7 @@ class Measure:
     label: str
     unit: str  # "points", or "of 100" for a correlation
     meaning: str
+    signed: bool = False  # it may be below 0, and a limit is about its size
 
 
 MEASURES = {
@@ -66,7 +67,7 @@ MEASURES = {
         Measure("curve_mean_gap", "Mean gap along the curve", "points",
                 "mean difference in rate between two quantiles from 5 % to 95 %"),
         Measure("curve_slope", "Slope", "points",
-                "change in rate from the 25 % to the 75 % quantile, from a straight line"),
+                "change in rate from the 25 % to the 75 % quantile, from a straight line", True),
         Measure("dependence", "Dependence", "of 100",
                 "distance correlation between the outcome and the number, 0 to 100"),
     )
@@ -575,6 +576,26 @@ def _strongest(of: Sequence[Estimate]) -> Estimate:
     value, low, high = (max(getattr(e, end) for e in defined) for end in ("value", "low", "high"))
     return Estimate(value, low, high, min(e.support for e in defined),
                     p=min(e.p or 0.0 for e in defined))  # fmt: skip
+
+
+def adjusted_along(
+    estimates: Sequence[Mapping[str, Estimate]], level: float
+) -> list[dict[str, Estimate]]:
+    """The estimates of several sensitive numbers, p of gaps and dependence adjusted by Holm.
+
+    An interval starts at 0 where the adjusted p does not exclude it. Slopes have signs, and are
+    left as they are.
+    """
+    out = [dict(e) for e in estimates]
+    for name in dict.fromkeys(name for e in out for name in e):
+        measure = measure_of(name)
+        if measure is None or measure.signed:
+            continue
+        places = [i for i, e in enumerate(out) if name in e and e[name].p is not None]
+        for i, p in zip(places, holm([out[i][name].p or 0.0 for i in places]), strict=True):
+            low = 0.0 if p > 1 - level + 1e-12 else out[i][name].low
+            out[i][name] = replace(out[i][name], p=p, low=low)
+    return out
 
 
 def _averages(
