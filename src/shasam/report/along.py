@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -85,6 +86,16 @@ class NumberSubject:
             "number, without groups."
         )
 
+    @cached_property
+    def whole(self) -> bool:
+        """Whether the number is always a whole one, such as years."""
+        x = self.rows.numbers
+        return x is not None and bool((x == np.rint(x)).all())
+
+    def shown(self, value: float) -> str:
+        """A number of the attribute, short: years and incomes without fractions."""
+        return f"{value:,.0f}" if self.whole or abs(value) >= 100 else f"{value:.3g}"
+
     def missing(self, metric: str) -> str:
         """Why a metric is not among the estimates."""
         if measure_of(metric) is not None:
@@ -116,9 +127,9 @@ class NumberSubject:
         high, low = self.extremes(c)
         return (
             f"Class {who} is {called} for {percent(c.curve[high])} % at {self.attribute} "
-            f"{shown(c.values[high])} and for {percent(c.curve[low])} % at "
-            f"{shown(c.values[low])}: a gap of {percent(e.value)} points ({interval(e)}), {sure} "
-            f"({p_value(e.p or 0.0)})."
+            f"{self.shown(c.values[high])} and for {percent(c.curve[low])} % at "
+            f"{self.shown(c.values[low])}: a gap of {percent(e.value)} points ({interval(e)}), "
+            f"{sure} ({p_value(e.p or 0.0)})."
         )
 
     @staticmethod
@@ -205,7 +216,7 @@ class NumberSubject:
         for quantile in QUANTILES:
             i = int(np.abs(GRID - quantile).argmin())
             said = (
-                f"{100 * quantile:g} % quantile, {self.attribute} {shown(c.values[i])}: "
+                f"{100 * quantile:g} % quantile, {self.attribute} {self.shown(c.values[i])}: "
                 f"{percent(c.curve[i])} % ({percent(c.low[i])} – {percent(c.high[i])})"
             )
             body.append(marker(0, *place(i, float(c.curve[i])), 3.6, "fill c0", said))
@@ -214,7 +225,8 @@ class NumberSubject:
         high, low = self.extremes(c)
         told = (
             f"{c.says}, in % along {self.attribute}: highest {percent(c.curve[high])} at "
-            f"{shown(c.values[high])}, lowest {percent(c.curve[low])} at {shown(c.values[low])}."
+            f"{self.shown(c.values[high])}, lowest {percent(c.curve[low])} at "
+            f"{self.shown(c.values[low])}."
         )
         return picture(WIDTH, bottom + 44, body, told)
 
@@ -222,11 +234,6 @@ class NumberSubject:
 def title(c: RateCurve) -> str:
     """'yes, called yes (TPR)'."""
     return f"{c.says} ({_SHORT[c.rate]})" if c.rate in _SHORT else c.says
-
-
-def shown(value: float) -> str:
-    """A number of the attribute, short: years without fractions, incomes without cents."""
-    return f"{value:,.0f}" if abs(value) >= 10 else f"{value:.3g}"
 
 
 def _window(low: float, high: float) -> tuple[float, float]:
@@ -319,7 +326,7 @@ def _at_quantiles(subject: NumberSubject) -> Table:
             name = title(c) if quantile == QUANTILES[0] else ""
             band = f"{percent(c.low[i])} – {percent(c.high[i])}"
             place = f"{100 * quantile:g} %"
-            table.add_row(name, place, shown(c.values[i]), percent(c.curve[i]), band)
+            table.add_row(name, place, subject.shown(c.values[i]), percent(c.curve[i]), band)
     return table
 
 
