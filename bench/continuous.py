@@ -141,7 +141,7 @@ def table(found: dict[tuple[str, int], Tally]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--models", type=int, default=300, help="of each shape and size")
+    parser.add_argument("--models", type=int, default=200, help="of each shape and size")
     parser.add_argument("--draws", type=int, default=300)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=1)

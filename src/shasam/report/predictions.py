@@ -212,12 +212,7 @@ def read_predictions(
     t, label_names = codes_of(
         table.column(chosen.label), chosen.label, where, _class_names(metadata, chosen)
     )
-    if len(label_names) > MOST_CLASSES:
-        raise InputError(
-            f"the label column {chosen.label!r} of {where} has {len(label_names):,} distinct "
-            f"values; an audit takes up to {MOST_CLASSES:,} classes. Name another column with ",
-            Argument("label"),
-        )
+    _check_classes(label_names, chosen.label, where)
     classes, t = _class_order(label_names, t, asked, where)
     positive = classes.index(asked.positive) if asked.positive else None
     if positive is None and len(classes) == 2:
@@ -411,6 +406,15 @@ def _protocol(metadata: Mapping[str, str], key: str) -> str:
     except (ValueError, RecursionError):
         return ""
     return str(protocol.get(key) or "") if isinstance(protocol, dict) else ""
+
+
+def _check_classes(names: tuple[str, ...], label: str, where: str) -> None:
+    if len(names) > MOST_CLASSES:
+        raise InputError(
+            f"the label column {label!r} of {where} has {len(names):,} distinct "
+            f"values; an audit takes up to {MOST_CLASSES:,} classes. Name another column with ",
+            Argument("label"),
+        )
 
 
 def _class_order(
