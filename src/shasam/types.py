@@ -12,7 +12,8 @@ mining: A anchors, C candidates, P positives
 losses: M rows of a batch with its sets, R represented rows, X rows of one set
 methods: M remembered rows, R rows with a score, Z latent numbers
 metrics: A answers of a first model, B answers of a second one or bins, D resampled draws,
-    K outcomes, P predictions, R rates, S strata, T thresholds, V different values of a score
+    K outcomes, P predictions, R rates, S strata, T thresholds or quantiles,
+    V different values
 report: P predictions, S seeds, T thresholds
 training: P predictions
 """
@@ -195,6 +196,7 @@ class Predictions:
     context: Context = field(default_factory=Context)
     # (n, G) probabilities of the groups, where the model infers them
     inferred: np.ndarray | None = None
+    numbers: np.ndarray | None = None  # (n,) the attribute itself, where it is not cut into groups
 
     def __len__(self) -> int:
         return len(self.target)
