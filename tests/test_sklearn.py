@@ -108,6 +108,38 @@ def test_bad_groups_are_a_sentence() -> None:
         FairClassifier("shasan", steps=5).fit(X, Y, sensitive=S)
 
 
+def test_several_attributes_are_columns_of_a_frame_or_an_array() -> None:
+    pd = pytest.importorskip("pandas")
+    old = np.where(np.arange(len(X)) % 3 == 0, "old", "young")
+    frame = pd.DataFrame({"group": S, "age": old})
+    made = FairClassifier("balanced", steps=10).fit(X, Y, sensitive=frame)
+    names = sorted({f"{s} & {a}" for s, a in zip(S, old, strict=True)})
+    assert made.groups_.tolist() == names
+    array = np.column_stack([S, old])
+    same = FairClassifier("balanced", steps=10).fit(X, Y, sensitive=array)
+    joined = FairClassifier("balanced", steps=10).fit(
+        X, Y, sensitive=[f"{s} & {a}" for s, a in zip(S, old, strict=True)]
+    )
+    for other in (same, joined):
+        assert np.array_equal(made.predict_proba(X_TEST), other.predict_proba(X_TEST))
+    columns = pd.DataFrame(X).rename(columns=str).assign(group=S, age=old)
+    named = FairClassifier("balanced", steps=10).fit(columns, Y, sensitive=["group", "age"])
+    assert named.n_features_in_ == X.shape[1] and named.groups_.tolist() == names
+    by_group = FairClassifier("posthoc", steps=10).fit(X, Y, sensitive=frame)
+    assert by_group.predict(X[:5], sensitive=frame[:5]).shape == (5,)
+
+
+def test_several_targets_are_refused_with_what_to_do() -> None:
+    from sklearn.multioutput import MultiOutputClassifier
+
+    both = np.column_stack([Y, Y[::-1]])
+    with pytest.raises(ValueError, match=r"y has 2 columns.*fit a model for each"):
+        FairClassifier(steps=5).fit(X, both, sensitive=S)
+    with sklearn.config_context(enable_metadata_routing=True):
+        one = FairClassifier("ce", steps=5).set_fit_request(sensitive=True)
+        assert MultiOutputClassifier(one).fit(X, both, sensitive=S).predict(X[:3]).shape == (3, 2)
+
+
 def test_a_search_can_score_posthoc_and_the_gap() -> None:
     import sklearn
     from sklearn.model_selection import GridSearchCV

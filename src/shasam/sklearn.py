@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from inspect import signature
 from typing import Any
 
@@ -33,6 +33,7 @@ from shasam.keyed import keyed
 from shasam.methods.base import Method
 from shasam.methods.posthoc import deciding_by_group
 from shasam.metrics import catalogue, evaluate
+from shasam.metrics.counts import intersect
 from shasam.metrics.learnt import Skill
 from shasam.metrics.odds import rule_for
 from shasam.pipeline.build import build_method
@@ -68,25 +69,56 @@ class Arrays:
         return self.x[rows]
 
 
-def _column_apart(X: Any, name: str) -> tuple[Any, Any]:
-    """A data frame without one of its columns, and that column."""
+def _columns_apart(X: Any, names: Sequence[str]) -> tuple[Any, Any]:
+    """A data frame without some of its columns, and those columns."""
     if not hasattr(X, "columns"):
         raise ValueError(
-            f"sensitive={name!r} names a column, and X is no data frame; give the groups themselves"
+            f"sensitive={names[0]!r} names a column, and X is no data frame; give the groups "
+            "themselves"
         )
-    if name not in list(X.columns):
-        raise ValueError(f"X has no column {name!r}{did_you_mean(name, map(str, X.columns))}")
-    others = [column for column in X.columns if column != name]
-    return X[others], np.asarray(X[name])
+    for name in names:
+        if name not in list(X.columns):
+            raise ValueError(f"X has no column {name!r}{did_you_mean(name, map(str, X.columns))}")
+    others = [column for column in X.columns if column not in names]
+    return X[others], X[list(names)]
 
 
-def _one_group_each(sensitive: Any) -> np.ndarray:
-    """Groups (n,); a row without one, and several columns, are errors that say what to do."""
+def _named_columns(sensitive: Any, X: Any) -> list[str]:
+    """The columns of the data frame ``X`` that ``sensitive`` names; [] where it holds groups."""
+    if isinstance(sensitive, str):
+        return [sensitive]
+    several = isinstance(sensitive, list | tuple) and hasattr(X, "columns")
+    if several and len(sensitive) != len(X) and all(isinstance(name, str) for name in sensitive):
+        return list(sensitive)
+    return []
+
+
+@dataclass(frozen=True)
+class _Groups:
+    """The groups of rows by one attribute: their values, and the value of each row."""
+
+    name: str
+    values: np.ndarray  # (G,) in order
+    codes: np.ndarray  # (n,) int64
+
+
+def _attributes(sensitive: Any) -> list[_Groups]:
+    """One attribute, or several: the columns of a data frame or of a 2-D array."""
+    names = list(map(str, getattr(sensitive, "columns", ())))
     array = np.asarray(sensitive)
-    if array.ndim > 1 and 1 not in array.shape[1:]:
-        raise ValueError(
-            f"sensitive has {array.shape[1]} columns; join them to one, such as 'black & female'"
-        )
+    if array.ndim < 2 or array.shape[1] == 1:
+        return [_one_attribute(names[0] if names else "sensitive", array)]
+    if array.ndim > 2 or not array.shape[1]:
+        raise ValueError(f"sensitive has the shape {array.shape}; give (n,), or (n, K) for several")
+    names = names or [f"attribute {k}" for k in range(array.shape[1])]
+    frame = hasattr(sensitive, "iloc")  # its columns keep the types that one array has not
+    columns = [sensitive.iloc[:, k] if frame else array[:, k] for k in range(array.shape[1])]
+    found = map(_one_attribute, names, map(np.asarray, columns))
+    return list(found)
+
+
+def _one_attribute(name: str, array: np.ndarray) -> _Groups:
+    """Groups of each row; a row without one is an error that says what to do."""
     given = column_or_1d(array)
     if given.dtype == object:
         missing = np.array([v is None or v != v for v in given.tolist()], dtype=bool)
@@ -94,13 +126,33 @@ def _one_group_each(sensitive: Any) -> np.ndarray:
         missing = ~np.isfinite(given) if given.dtype.kind == "f" else np.zeros(len(given), bool)
     if missing.any():
         raise ValueError(
-            f"sensitive has no group (None, NaN or infinity) in {int(missing.sum())} of "
+            f"{name} has no group (None, NaN or infinity) in {int(missing.sum())} of "
             f"{len(given)} rows; leave those rows out, or give them a group of their own, such as "
             "'unknown'"
         )
     if given.dtype == object and len({isinstance(v, str) for v in given.tolist()}) > 1:
         given = np.array([str(v) for v in given.tolist()])
-    return given
+    values, codes = np.unique(given, return_inverse=True)
+    return _Groups(name, values, codes.astype(np.int64))
+
+
+def _crossed(found: Sequence[_Groups]) -> _Groups:
+    """The one attribute, or the intersections of several, called 'black & young'."""
+    if len(found) == 1:
+        return found[0]
+    names = [tuple(map(str, attribute.values.tolist())) for attribute in found]
+    codes, values = intersect([attribute.codes for attribute in found], names)
+    return _Groups(" & ".join(attribute.name for attribute in found), np.array(values), codes)
+
+
+def _check_one_target(y: Any) -> None:
+    """Refuse several targets at once with a sentence that says what to do."""
+    columns = np.asarray(y).shape[1:]
+    if len(columns) == 1 and columns[0] > 1:
+        raise ValueError(
+            f"y has {columns[0]} columns, and FairClassifier predicts one target; fit a model for "
+            "each column, as sklearn.multioutput.MultiOutputClassifier does"
+        )
 
 
 class FairClassifier(ClassifierMixin, BaseEstimator):
@@ -190,8 +242,9 @@ class FairClassifier(ClassifierMixin, BaseEstimator):
         y
             Classes (n,).
         sensitive
-            Groups (n,), or the name of a column of the data frame ``X``. The column is then read
-            and not learnt from: leave it out of ``X`` for ``predict``.
+            Groups (n,), or (n, K) of K attributes as a data frame or array, whose intersections
+            are the groups. Or the names of columns of the data frame ``X``, which are then read
+            and not learnt from: leave them out of ``X`` for ``predict``.
         **others
             Not taken, such as ``sample_weight``: batches are drawn by class and group.
 
@@ -206,8 +259,9 @@ class FairClassifier(ClassifierMixin, BaseEstimator):
                 "group. In place of a sample_weight repeat or leave out rows, or use the methods "
                 "balanced and reweight"
             )
-        if isinstance(sensitive, str):
-            X, sensitive = _column_apart(X, sensitive)
+        if named := _named_columns(sensitive, X):
+            X, sensitive = _columns_apart(X, named)
+        _check_one_target(y)
         X, y = validate_data(self, X, y, dtype=np.float32)
         check_classification_targets(y)
         self.classes_, t = np.unique(column_or_1d(y), return_inverse=True)
@@ -282,15 +336,16 @@ class FairClassifier(ClassifierMixin, BaseEstimator):
             return self.classes_[prediction]
         if sensitive is None:
             raise ValueError(f"{self.method_} decides by group: give predict(X, sensitive)")
-        given = column_or_1d(sensitive)
+        asked_groups = _crossed(_attributes(sensitive))
+        given = asked_groups.values[asked_groups.codes].tolist()
         place = {group: number for number, group in enumerate(self.groups_.tolist())}
-        strange = sorted({str(g) for g in given.tolist() if g not in place})
+        strange = sorted({str(g) for g in given if g not in place})
         if strange:
             raise ValueError(f"{', '.join(strange[:3])} was not among the groups of fit")
         if len(given) != len(scores):
             raise ValueError(f"{len(scores)} rows came with {len(given)} groups")
         ids = np.array([f"{row:012d}" for row in range(len(scores))])
-        groups = np.array([place[group] for group in given.tolist()])
+        groups = np.array([place[group] for group in given])
         asked = Predictions(ids, np.full(len(scores), -1), prediction, groups, scores)
         return self.classes_[self.model_.decide(asked).prediction]
 
@@ -302,11 +357,10 @@ class FairClassifier(ClassifierMixin, BaseEstimator):
     def _grouped(self, sensitive: Any, rows: int) -> tuple[np.ndarray, np.ndarray]:
         if sensitive is None:
             return np.array([0]), np.zeros(rows, dtype=np.int64)
-        given = _one_group_each(sensitive)
-        if len(given) != rows:
-            raise ValueError(f"{rows} rows came with {len(given)} groups; give one for each")
-        groups, codes = np.unique(given, return_inverse=True)
-        return groups, codes
+        found = _crossed(_attributes(sensitive))
+        if len(found.codes) != rows:
+            raise ValueError(f"{rows} rows came with {len(found.codes)} groups; give one for each")
+        return found.values, found.codes
 
     def _held_out(self, t: np.ndarray, s: np.ndarray, seed: int) -> np.ndarray:
         """The rows of every cell that post-processing is fitted on, where it is wanted."""

@@ -20,11 +20,18 @@ from shasam.data.rules import apply_rule
 from shasam.errors import Argument, DataError, ShasamWarning
 from shasam.keyed import text_key
 from shasam.methods.base import Method
-from shasam.metrics import Counts, as_json, evaluate, fit_temperature
+from shasam.metrics import Counts, Estimate, adjusted, as_json, evaluate, fit_temperature
 from shasam.metrics.intervals import draws_of_runs
 from shasam.metrics.learnt import Learnt, Skill, log_losses
 from shasam.models import Classifier
-from shasam.runs.directory import RunDirectory, RunLog, predictions_table, stream_log, table_bytes
+from shasam.runs.directory import (
+    RunDirectory,
+    RunLog,
+    attribute_columns,
+    predictions_table,
+    stream_log,
+    table_bytes,
+)
 from shasam.training.inference import (
     TrainingData,
     features_of,
@@ -232,18 +239,52 @@ def times_opened(log: RunLog) -> int:
 
 def metrics_of(predictions: Predictions, data: TrainingData) -> dict[str, Any]:
     """Every metric of ``shasam.metrics`` as JSON."""
-    names = data.manifest
-    draws, scored = draws_of_runs(len(names.target_names), len(names.sensitive_names))
-    estimates = evaluate(
+    return as_json(_estimates(predictions, data, data.manifest.sensitive_names))
+
+
+def _estimates(
+    predictions: Predictions, data: TrainingData, groups: Sequence[str]
+) -> dict[str, Estimate]:
+    classes = data.manifest.target_names
+    draws, scored = draws_of_runs(len(classes), len(groups))
+    return evaluate(
         predictions.target,
         predictions.prediction,
         predictions.sensitive,
         predictions.scores if scored else None,
-        classes=names.target_names,
-        groups=names.sensitive_names,
+        classes=classes,
+        groups=groups,
         draws=draws,
     )
-    return as_json(estimates)
+
+
+def metrics_of_attributes(
+    predictions: Predictions, data: TrainingData, rows: np.ndarray
+) -> dict[str, Any]:
+    """Every metric through each of several attributes and their intersection, Holm-adjusted."""
+    manifest = data.manifest
+    found = {str(manifest.protocol.get("sensitive")): _estimates(
+        predictions, data, manifest.sensitive_names
+    )}  # fmt: skip
+    seen = zip(manifest.attributes, manifest.attribute_codes, strict=True)
+    of_each = {
+        a.name: _estimates(replace(predictions, sensitive=s_N[rows]), data, a.groups)
+        for a, s_N in seen
+    }
+    found = {**of_each, **found}
+    return dict(zip(found, map(as_json, adjusted(list(found.values()))), strict=True))
+
+
+def names_by_attribute(data: TrainingData, rows: np.ndarray) -> dict[str, pa.Array]:
+    """The names of the groups of rows by each of several attributes, by column; {} of one."""
+    manifest = data.manifest
+    columns = attribute_columns([a.name for a in manifest.attributes])
+    return {
+        column: pa.array([a.groups[code] for code in s_N[rows].tolist()], pa.string())
+        for column, a, s_N in zip(
+            columns, manifest.attributes, manifest.attribute_codes, strict=True
+        )
+    }
 
 
 def cells_of(predictions: Predictions, data: TrainingData) -> dict[str, list[list[int]]]:
@@ -396,14 +437,17 @@ def _write(
     middle = "" if split == "test" else f".{split}"
     primary = next(iter(found))
     own = method.decide(replace(found[primary]))
-    about = data.manifest.metadata()
-    run.write(f"predictions{middle}.parquet", table_bytes(predictions_table(own, about)))
+    about, rows = data.manifest.metadata(), np.asarray(data.rows(split))
+    groups = names_by_attribute(data, rows)
+    run.write(f"predictions{middle}.parquet", table_bytes(predictions_table(own, about, groups)))
     metrics[split] = metrics_of(own, data)
+    if groups:
+        metrics.setdefault("attributes", {})[split] = metrics_of_attributes(own, data, rows)
     cells = metrics.setdefault("cells", {})
     cells[split] = cells_of(own, data)
     if len(found) > 1:
         for kind, predictions in found.items():
-            content = table_bytes(predictions_table(predictions, about))
+            content = table_bytes(predictions_table(predictions, about, groups))
             run.write(f"predictions{middle}.{kind}.parquet", content)
             same = kind == primary and not method.has_rule  # as the method's own, computed above
             cells[f"{split}.{kind}"] = cells_of(predictions, data)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from shasam.metrics.evaluation import days_of
 from shasam.metrics.slices import column_of_rule, is_rule
 from shasam.registry import did_you_mean
 from shasam.rule_text import columns_of_rule
+from shasam.runs.directory import attribute_columns
 from shasam.tables import NO_VALUE, Missing, TableFile, advice
 from shasam.types import Context
 
@@ -99,7 +101,7 @@ def choose(table: TableFile, asked: Columns) -> ColumnChoice:
         )
     label = _find(table, asked.label, LABELS, "label", Argument("label"))
     found, derived = [], []
-    for column in asked.sensitive or (None,):
+    for column in asked.sensitive or own_groups(table) or (None,):
         needed = None
         if column is not None and column not in table.column_names:
             needed = columns_of_rule(column, table.column_names)
@@ -134,6 +136,22 @@ def choose(table: TableFile, asked: Columns) -> ColumnChoice:
         label, prediction, scores, tuple(found), asked.weight, asked.time, sliced, rules,
         tuple(derived), offered,
     )  # fmt: skip
+
+
+def own_groups(table: TableFile) -> dict[str, tuple[str, ...]]:
+    """The columns of several attributes and of their intersection, with their groups in order.
+
+    Predictions of a run that had several hold them; {} of any other table.
+    """
+    try:
+        found = json.loads(table.metadata.get("attributes", "[]"))
+        columns = attribute_columns([str(attribute["name"]) for attribute in found])
+        groups = [tuple(map(str, attribute["groups"])) for attribute in found]
+        whole = tuple(map(str, json.loads(table.metadata.get("sensitive_names", "[]"))))
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return {}
+    named = {**dict(zip(columns, groups, strict=True)), "sensitive": whole}
+    return named if len(named) > 2 and set(named) <= set(table.column_names) else {}
 
 
 def _sliced(table: TableFile, asked: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -27,6 +27,7 @@ from shasam.report.columns import (
     codes_of,
     context_of,
     count_column,
+    own_groups,
     without_missing,
 )
 from shasam.tables import TableFile, open_table, slices
@@ -318,10 +319,13 @@ def _by_attribute(
     where, told = source.name, _told_names(source, chosen)
     outcome = told.get(chosen.label, "" if chosen.label in PLAIN else chosen.label)
     whole, found = replace(whole, outcome=outcome), []
+    own = own_groups(source)
     for column in chosen.sensitive:
         given = _names(source.metadata, "sensitive_names") if column == "sensitive" else None
         s, names = codes_of(table.column(column), column, where, given)
-        if len(names) > MOST_GROUPS:
+        if given is None and set(names) <= set(own.get(column, ())):
+            s, names = np.array([own[column].index(name) for name in names])[s], own[column]
+        if len(names) > MOST_GROUPS and given is None:
             raise InputError(
                 f"the sensitive column {column!r} of {where} has {len(names)} distinct values; "
                 f"give groups by a rule, such as ",
@@ -337,7 +341,7 @@ def _by_attribute(
             )
         attribute = told.get(column) or column
         found.append(replace(whole, sensitive=s, groups=names, attribute=attribute))
-    if len(found) > 1:
+    if len(found) > 1 and list(chosen.sensitive) != list(own):  # ours hold the intersection
         s, names = intersect([p.sensitive for p in found], [p.groups for p in found])
         attribute = " & ".join(p.attribute for p in found)
         found.append(replace(whole, sensitive=s, groups=names, attribute=attribute))

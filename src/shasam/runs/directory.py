@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -143,8 +144,28 @@ def _plain(value: Any) -> Any:
 # -------------------------------------------------------------------------------------------------
 
 
-def predictions_table(predictions: Predictions, metadata: Mapping[str, str]) -> pa.Table:
-    """The table; ``metadata`` is that of the manifest: its hash, names and protocol."""
+def attribute_columns(names: Sequence[str]) -> list[str]:
+    """What the columns of several sensitive attributes are called: as the attributes, or nearly.
+
+    >>> attribute_columns(["age<35", "target"])
+    ['age<35', 'target (attribute)']
+    """
+    own = {"id", "target", "prediction", "sensitive"}
+    return [
+        f"{name} (attribute)" if name in own or name.startswith("score_") else name
+        for name in names
+    ]
+
+
+def predictions_table(
+    predictions: Predictions,
+    metadata: Mapping[str, str],
+    attributes: Mapping[str, pa.Array] = MappingProxyType({}),
+) -> pa.Table:
+    """The table; ``metadata`` is that of the manifest: its hash, names and protocol.
+
+    ``attributes`` are the names of the groups by each of several sensitive attributes.
+    """
     columns = {
         "id": pa.array(predictions.ids, pa.string()),
         "target": pa.array(predictions.target, pa.int64()),
@@ -153,7 +174,7 @@ def predictions_table(predictions: Predictions, metadata: Mapping[str, str]) -> 
     }
     for c in range(predictions.scores.shape[1]):
         columns[f"score_{c}"] = pa.array(predictions.scores[:, c], pa.float32())
-    return pa.table(columns).replace_schema_metadata(dict(metadata))
+    return pa.table({**columns, **attributes}).replace_schema_metadata(dict(metadata))
 
 
 def table_bytes(table: pa.Table) -> bytes:

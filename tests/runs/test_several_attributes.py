@@ -1,0 +1,233 @@
+"""Several sensitive attributes at once, and rows without a group: from the command to the page."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+import shasam
+from shasam.cli import main
+from shasam.data import open_data
+from shasam.data.splits import Manifest
+from shasam.errors import DataError, SpecError
+from shasam.metrics import adjusted, as_json, evaluate
+from shasam.report.runs import by_attribute
+from shasam.runs.directory import RunDirectory
+from shasam.spec import resolve
+from shasam.spec.fields import DataSpec
+
+ROWS = 600
+SHORT = ["--profile", "smoke", "--steps", "8", "--batch-views", "48", "--device", "cpu", "-q"]
+BOTH = ["--sensitive", "race", "--sensitive", "age<35"]
+
+
+def people(folder: Path, *, unknown: float = 0.0, rows: int = ROWS) -> Path:
+    """Vectors and a table of people; a share of the races is not known."""
+    rng = np.random.default_rng(3)
+    smiling = np.arange(rows) % 2
+    race = rng.choice(["asian", "black", "white"], rows, p=[0.2, 0.3, 0.5])
+    age = rng.integers(18, 80, rows)
+    x = rng.normal(size=(rows, 6)).astype(np.float32)
+    x[:, 0] += 2 * smiling
+    x[:, 1] += race == "black"
+    np.save(folder / "x.npy", x)
+    known = rng.random(rows) >= unknown
+    cells = zip(smiling, np.where(known, race, ""), age, strict=True)
+    lines = [f"{row},{','.join(map(str, cell))}" for row, cell in enumerate(cells)]
+    (folder / "people.csv").write_text("\n".join(["id,smiling,race,age", *lines]) + "\n")
+    return folder
+
+
+def words(folder: Path, method: str, *more: str) -> list[str]:
+    files = ["--features", str(folder / "x.npy"), "--csv", str(folder / "people.csv")]
+    out = ["--target", "smiling", "--out", str(folder / "runs"), "--no-baseline"]
+    return ["train", method, *files, *out, *SHORT, *more]
+
+
+def run_of(folder: Path, method: str) -> RunDirectory:
+    (path,) = (folder / "runs").glob(f"{method}-*")
+    return RunDirectory(path)
+
+
+def command(line: list[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(line)
+    assert not ended.value.code
+
+
+def refused(line: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    with pytest.raises(SystemExit) as ended:
+        main(line)
+    assert ended.value.code
+    return " ".join(capsys.readouterr().err.split())
+
+
+@pytest.fixture(scope="module")
+def crossed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run with race and age together, whose intersections are the groups."""
+    folder = people(tmp_path_factory.mktemp("crossed"))
+    command(words(folder, "shasam-random", *BOTH))
+    return folder
+
+
+# -- what is asked for ----------------------------------------------------------------------------
+
+
+def test_one_attribute_is_stored_as_it_always_was():
+    one = DataSpec(name="faces", sensitive="old").model_dump(mode="json")
+    assert one["sensitive"] == "old" and "groups" not in one
+    assert DataSpec(name="faces").model_dump(mode="json")["sensitive"] is None
+    listed = resolve({"data": {"sensitive": ["old"]}}, profile="smoke")
+    assert listed.key == resolve({"data": {"sensitive": "old"}}, profile="smoke").key
+    both = resolve({"data": {"sensitive": ["old", "hat"]}}, profile="smoke")
+    assert both.as_dict()["data"]["sensitive"] == ["old", "hat"]
+    assert both.as_dict()["data"]["groups"] == "cross"
+    assert resolve(both.as_dict()).key == both.key
+
+
+@pytest.mark.parametrize(
+    ("data", "says"),
+    [
+        ({"sensitive": ["old", "old"]}, "old is given twice"),
+        ({"sensitive": ["old"], "groups": "each"}, "name two or more"),
+        ({"target": ["smile", "hat"]}, "train a model for each"),
+    ],
+)
+def test_what_cannot_be_asked_for_is_a_sentence(data, says):
+    with pytest.raises(SpecError, match=says):
+        resolve({"data": data}, profile="smoke")
+
+
+def test_a_manifest_holds_each_attribute_and_the_intersections_that_have_rows(tmp_path):
+    folder = people(tmp_path)
+    asked = {"features": folder / "x.npy", "csv": folder / "people.csv", "target": "smiling"}
+    data = open_data(DataSpec(**asked, sensitive=["race", "race==black", "age<35"]))
+    manifest = data.manifest
+    assert [a.name for a in manifest.attributes] == ["race", "race==black", "age<35"]
+    # black goes with race==black alone: 3 times 2 intersections have rows, not 12
+    assert data.groups == 6 and "black & race==black & age<35" in manifest.sensitive_names
+    for row in range(0, len(data), 37):
+        own = [
+            a.groups[codes[row]]
+            for a, codes in zip(manifest.attributes, manifest.attribute_codes, strict=True)
+        ]
+        assert manifest.sensitive_names[manifest.s_N[row]] == " & ".join(own)
+    manifest.save(tmp_path / "manifest.parquet")
+    again = Manifest.load(tmp_path / "manifest.parquet")
+    assert again.attributes == manifest.attributes and again.sha256 == manifest.sha256
+
+
+def test_too_many_intersections_are_refused_with_what_to_do(tmp_path):
+    folder = people(tmp_path)
+    asked = {"features": folder / "x.npy", "csv": folder / "people.csv", "target": "smiling"}
+    bins = "age:[0,20,22,24,26,28,30,32,34,36,38,40,42,44,46,48,50,52,54,56,58,60,62,64]"
+    with pytest.raises(DataError, match=r"intersections with rows.*data.groups.*each"):
+        open_data(DataSpec(**asked, sensitive=["race", bins]))
+
+
+# -- intersections --------------------------------------------------------------------------------
+
+
+def test_metrics_are_by_attribute_and_intersection_with_holm(crossed):
+    run = run_of(crossed, "shasam-random")
+    table = pq.read_table(run.file("predictions.parquet")).to_pydict()
+    assert set(table["race"]) == {"asian", "black", "white"}
+    groups = {
+        "race": table["race"],
+        "age<35": table["age<35"],
+        "race & age<35": [
+            f"{a} & {b}" for a, b in zip(table["race"], table["age<35"], strict=True)
+        ],
+    }
+    recorded = run.metrics()["attributes"]
+    assert list(recorded["test"]) == list(groups) == list(recorded["val"])
+    found = [evaluate(table["target"], table["prediction"], s, draws=100) for s in groups.values()]
+    for name, own in zip(groups, found, strict=True):
+        value = recorded["test"][name]["eo_mean"]["value"]
+        assert value == pytest.approx(own["eo_mean"].value, abs=1e-12)
+    whole = run.metrics()["test"]
+    assert whole["eo_mean"]["value"] == recorded["test"]["race & age<35"]["eo_mean"]["value"]
+    subjects = by_attribute(run)
+    assert [s.attribute for s in subjects] == list(groups)
+    for subject in subjects:
+        own = as_json(subject.estimates)["eo_mean"]
+        assert own == recorded["test"][subject.attribute]["eo_mean"]
+    alone = [run.metrics()["test"]["eo_mean"]["p"], recorded["test"]["race"]["eo_mean"]["p"]]
+    assert recorded["test"]["race & age<35"]["eo_mean"]["p"] >= alone[0]
+    assert adjusted([s.estimates for s in subjects])[0]["eo_mean"].p >= alone[1]
+
+
+def test_the_page_and_an_audit_show_all_attributes_at_once(crossed, capsys, tmp_path):
+    run = run_of(crossed, "shasam-random")
+    page = run.file("report.html").read_text()
+    assert "Each attribute, closer" in page and "<summary>By age&lt;35</summary>" in page
+    assert "smiling by race &amp; age&lt;35" in page
+    file = run.file("predictions.parquet")
+    command(["audit", str(file), "--json", str(tmp_path / "audit.json")])
+    audits = json.loads((tmp_path / "audit.json").read_text())["audits"]
+    assert [a["attribute"] for a in audits] == ["race", "age<35", "race & age<35"]
+    # as the page says; a small group whose draws have no predicted positive has no such rate there
+    command(["audit", str(file), "--strata", "cell", "--min-group", "0"])
+    command(["audit", str(file), "--sensitive", "race"])
+    assert "by race" in capsys.readouterr().out
+
+
+def test_training_says_the_gap_of_every_attribute_the_widest_first(crossed, capsys):
+    command([*words(crossed, "shasam-random", *BOTH), "--no-report"])
+    line = " ".join(capsys.readouterr().out.split()).partition("Gap by attribute, in points: ")[2]
+    gaps = [float(part.split(" (")[0].split()[-1]) for part in line.partition(". ")[0].split("; ")]
+    assert len(gaps) == 3 and gaps == sorted(gaps, reverse=True)
+
+
+def test_predict_writes_the_intersection_of_each_row(crossed, tmp_path):
+    run, out = run_of(crossed, "shasam-random"), tmp_path / "new.csv"
+    table = ["--csv", str(crossed / "people.csv"), "--out", str(out)]
+    command(["predict", str(run.path), str(crossed / "x.npy"), *table])
+    head, first = out.read_text().splitlines()[:2]
+    cells = dict(zip(head.split(","), first.split(","), strict=True))
+    assert cells["sensitive"].split(" & ")[0] == cells["race"]
+
+
+def test_a_cell_of_one_row_is_trained_with_and_does_not_crash(tmp_path):
+    folder = people(tmp_path)
+    lines = (folder / "people.csv").read_text().splitlines()
+    rare = [line.replace(",white,", ",black,") if ",white," in line else line for line in lines]
+    rare[7] = "6,0,martian,20"
+    (folder / "people.csv").write_text("\n".join(rare) + "\n")
+    command(words(folder, "shasam", *BOTH, "--no-report"))
+    command(words(folder, "balanced", *BOTH, "--no-report"))
+    assert "martian & age<35" in run_of(folder, "shasam").metadata["sensitive_names"]
+
+
+def test_a_batch_that_cannot_hold_every_cell_is_refused_before_training(tmp_path, capsys):
+    folder = people(tmp_path)
+    line = words(folder, "balanced", *BOTH)
+    line[line.index("--batch-views") + 1] = "8"
+    said = refused(line, capsys)
+    assert "12 (target, group) cells" in said and "--batch-views 12" in said
+
+
+def test_several_attributes_from_python_and_yaml(tmp_path):
+    folder = people(tmp_path)
+    run = shasam.train(
+        "ce",
+        data={
+            "features": folder / "x.npy",
+            "csv": folder / "people.csv",
+            "target": "smiling",
+            "sensitive": ["race", "age<35"],
+        },
+        profile="smoke",
+        overrides={"train.steps": 4},
+        out=folder / "runs",
+        report=False,
+        quiet=True,
+        device="cpu",
+    )
+    assert run.spec().data.sensitive == ("race", "age<35")
+    stored = run.file("spec.yaml").read_text()
+    assert "sensitive:\n  - race\n  - age<35\n  groups: cross\n" in stored
