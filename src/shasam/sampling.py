@@ -6,7 +6,7 @@ so a run that was cut draws the same batches again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -60,6 +60,8 @@ class TrainingRows:
     batch_key: str = "train.learn.batch_views"  # the key that decides the size of a batch
     # reads rows as a network does, without augmentation; None where only their number matters
     images: Callable[[Tensor], Tensor] | None = field(default=None, repr=False, compare=False)
+    # (N,) groups by each of several attributes that take turns, step by step; else ()
+    turns: tuple[Tensor, ...] = ()
 
     def larger_batch(self, images: int) -> list[object]:
         """The parts of what to do where a batch has to hold at least so many images."""
@@ -199,6 +201,55 @@ class BalancedPlan(BatchPlan):
             parts.append(part)
             first += len(part)
         return parts
+
+
+# -------------------------------------------------------------------------------------------------
+# Batches of several attributes in turn.
+# -------------------------------------------------------------------------------------------------
+
+
+class TurnsPlan(BatchPlan):
+    """One plan for each of several attributes: step i is drawn by plan i mod K.
+
+    Every plan counts its own steps, so that it goes through its rows as it would alone. An epoch is
+    as long as one of the first plan. Nothing is noted for the mining explorer, which knows one set
+    of groups.
+    """
+
+    def __init__(self, plans: Sequence[BatchPlan]) -> None:
+        self.plans = tuple(plans)
+        self.batch_size = max(plan.batch_size for plan in plans)
+        self.steps_per_epoch = plans[0].steps_per_epoch
+
+    def epoch_of(self, step: int) -> int:
+        return self.plans[0].epoch_of(step)
+
+    def steps_of(self, epochs: int) -> int:
+        return self.plans[0].steps_of(epochs)
+
+    def draw(self, epoch: int, step: int, embed: Embed) -> Draw:
+        own, turn = divmod(step, len(self.plans))
+        plan = self.plans[turn]
+        plan.total_steps = -(-self.total_steps // len(self.plans))
+        return plan.draw(plan.epoch_of(own), own, embed)
+
+    def observe(self, rows_B: Tensor, z: Tensor) -> None:
+        for plan in self.plans:
+            plan.observe(rows_B, z)
+
+    def counters(self) -> dict[str, float]:
+        found = [plan.counters() for plan in self.plans]
+        names = dict.fromkeys(name for counted in found for name in counted)
+        return {name: sum(counted.get(name, 0.0) for counted in found) for name in names}
+
+    def state(self) -> dict[str, Tensor]:
+        kept = enumerate(plan.state() for plan in self.plans)
+        return {f"{k}.{name}": value for k, state in kept for name, value in state.items()}
+
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        for k, plan in enumerate(self.plans):
+            own = {n.removeprefix(f"{k}."): v for n, v in state.items() if n.startswith(f"{k}.")}
+            plan.load_state(own)
 
 
 # -------------------------------------------------------------------------------------------------
@@ -811,5 +862,6 @@ __all__ = [
     "MiningConfig",
     "NaturalPlan",
     "TrainingRows",
+    "TurnsPlan",
     "batch_triplets",
 ]

@@ -27,7 +27,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 from torch import Tensor
 
-from shasam.data.splits import SCHEMA, Manifest
+from shasam.data.splits import Attribute, Manifest, schema_of
 from shasam.errors import ShasamWarning
 from shasam.keyed import keyed
 from shasam.methods.base import Method
@@ -50,17 +50,35 @@ _LOOKED_AT = 2000  # training rows, at most, that a fitted model is judged by
 _PLAIN = "ce"  # what is trained where there are no groups to be fair to
 
 
+@dataclass(frozen=True)
+class _Groups:
+    """The groups of rows by one attribute: their values, and the value of each row."""
+
+    name: str
+    values: np.ndarray  # (G,) in order
+    codes: np.ndarray  # (n,) int64
+
+
 class Arrays:
     """An array and its labels as the trainer reads a data set."""
 
-    def __init__(self, x: np.ndarray, t: np.ndarray, s: np.ndarray, held: np.ndarray) -> None:
+    def __init__(
+        self,
+        x: np.ndarray,
+        t: np.ndarray,
+        s: np.ndarray,
+        held: np.ndarray,
+        several: Sequence[_Groups] = (),
+    ) -> None:
         self.x = torch.from_numpy(np.ascontiguousarray(x, dtype=np.float32))
         self.classes, self.groups = int(t.max()) + 1, int(s.max()) + 1
         ids = np.char.zfill(np.arange(len(x)).astype(str), 12)
         split = np.where(held, "val", "train")
-        table = pa.table([ids, ids, ids, t, s, split], schema=SCHEMA)
+        codes = [attribute.codes for attribute in several]
+        table = pa.table([ids, ids, ids, t, s, split, *codes], schema=schema_of(len(codes)))
         classes, groups = (tuple(map(str, range(n))) for n in (self.classes, self.groups))
-        self.manifest = Manifest(table, classes, groups)
+        attributes = tuple(Attribute(a.name, tuple(map(str, a.values.tolist()))) for a in several)
+        self.manifest = Manifest(table, classes, groups, attributes=attributes)
 
     def rows(self, split: str) -> np.ndarray:
         return self.manifest.rows(split)
@@ -91,15 +109,6 @@ def _named_columns(sensitive: Any, X: Any) -> list[str]:
     if several and len(sensitive) != len(X) and all(isinstance(name, str) for name in sensitive):
         return list(sensitive)
     return []
-
-
-@dataclass(frozen=True)
-class _Groups:
-    """The groups of rows by one attribute: their values, and the value of each row."""
-
-    name: str
-    values: np.ndarray  # (G,) in order
-    codes: np.ndarray  # (n,) int64
 
 
 def _attributes(sensitive: Any) -> list[_Groups]:
@@ -186,6 +195,9 @@ class FairClassifier(ClassifierMixin, BaseEstimator):
         What decisions are to keep, such as ``{"eo_mean": 0.05}``: thresholds per group are chosen
         for it on held-out rows, and ``predict`` needs ``sensitive``. ``rule_`` says what was
         chosen, and whether the limit was kept there.
+    groups
+        With several attributes: their intersections are the groups ("cross"), or every attribute
+        has its own groups and batches, in turns ("each").
     random_state
         Seed of the initial weights and the batches.
     device
@@ -216,6 +228,7 @@ class FairClassifier(ClassifierMixin, BaseEstimator):
         overrides: Mapping[str, Any] | None = None,
         validation_fraction: float = 0.2,
         limit: Mapping[str, float] | None = None,
+        groups: str = "cross",
         random_state: int | np.random.RandomState | None = 0,
         device: str = "cpu",
     ) -> None:
@@ -229,6 +242,7 @@ class FairClassifier(ClassifierMixin, BaseEstimator):
         self.overrides = overrides
         self.validation_fraction = validation_fraction
         self.limit = limit
+        self.groups = groups
         self.random_state = random_state
         self.device = device
 
@@ -269,7 +283,9 @@ class FairClassifier(ClassifierMixin, BaseEstimator):
             raise ValueError(
                 f"FairClassifier needs at least two classes; y has 1 class, {self.classes_[0]!r}"
             )
-        self.groups_, s = self._grouped(sensitive, len(X))
+        attributes = self._grouped(sensitive, len(X))
+        whole = _crossed(attributes)
+        self.groups_, s = whole.values, whole.codes
         self.method_ = self.method if len(self.groups_) > 1 else _PLAIN
         if self.method_ != self.method:
             why = "no groups were given" if sensitive is None else "all rows are in one group"
@@ -282,8 +298,10 @@ class FairClassifier(ClassifierMixin, BaseEstimator):
             )
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         held = self._held_out(t, s, seed)
-        data = Arrays(X, t.astype(np.int64), s.astype(np.int64), held)
-        self.spec_ = self._spec(X.shape[1], int((~held).sum()), seed)
+        several = attributes if len(attributes) > 1 else []
+        data = Arrays(X, t.astype(np.int64), s.astype(np.int64), held, several)
+        names = [attribute.name for attribute in several]
+        self.spec_ = self._spec(X.shape[1], int((~held).sum()), seed, names)
         with torch.random.fork_rng(devices=[]):  # the caller's random numbers stay their own
             self.model_ = self._train(data)
             self._check_learnt(data)
@@ -354,13 +372,15 @@ class FairClassifier(ClassifierMixin, BaseEstimator):
         prediction = self.predict(X, sensitive)
         return float(accuracy_score(y, prediction, sample_weight=sample_weight))
 
-    def _grouped(self, sensitive: Any, rows: int) -> tuple[np.ndarray, np.ndarray]:
+    def _grouped(self, sensitive: Any, rows: int) -> list[_Groups]:
+        """The groups by each attribute; without any, all rows are in one group."""
         if sensitive is None:
-            return np.array([0]), np.zeros(rows, dtype=np.int64)
-        found = _crossed(_attributes(sensitive))
-        if len(found.codes) != rows:
-            raise ValueError(f"{rows} rows came with {len(found.codes)} groups; give one for each")
-        return found.values, found.codes
+            return [_Groups("sensitive", np.array([0]), np.zeros(rows, dtype=np.int64))]
+        found = _attributes(sensitive)
+        given = len(found[0].codes)
+        if given != rows:
+            raise ValueError(f"{rows} rows came with {given} groups; give one for each")
+        return found
 
     def _held_out(self, t: np.ndarray, s: np.ndarray, seed: int) -> np.ndarray:
         """The rows of every cell that post-processing is fitted on, where it is wanted."""
@@ -375,11 +395,12 @@ class FairClassifier(ClassifierMixin, BaseEstimator):
             held[rows[order[: int(self.validation_fraction * len(rows))]]] = True
         return held
 
-    def _spec(self, dim: int, rows: int, seed: int) -> RunSpec:
+    def _spec(self, dim: int, rows: int, seed: int, names: Sequence[str]) -> RunSpec:
+        groups = {"sensitive": list(names), "groups": self.groups} if names else {}
         body: dict[str, Any] = {
             "method": self.method_,
             "options": dict(self.options or {}) if self.method_ == self.method else {},
-            "data": {"name": "embeddings", "features_dim": dim},
+            "data": {"name": "embeddings", "features_dim": dim, **groups},
             "model": {"encoder": self.encoder},
             "seed": seed,
         }

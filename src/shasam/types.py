@@ -110,6 +110,7 @@ class Batch:
     features: Mapping[str, Tensor] = field(
         default_factory=dict
     )  # (B, D) each, where inputs="features"
+    turn: int = 0  # which of several attributes the groups are of, where they take turns
     # takes the embeddings (V*B, D) of this batch: a plan that mines keeps them for later steps
     observe: Callable[[Tensor], None] = field(default=lambda z: None, repr=False)
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+import torch
 
 import shasam
 from shasam.cli import main
@@ -15,10 +16,16 @@ from shasam.data import open_data
 from shasam.data.splits import Manifest
 from shasam.errors import DataError, SpecError
 from shasam.metrics import adjusted, as_json, evaluate
+from shasam.pipeline.build import build_method
+from shasam.registry import entries
 from shasam.report.runs import by_attribute
 from shasam.runs.directory import RunDirectory
+from shasam.sampling import TurnsPlan
 from shasam.spec import resolve
 from shasam.spec.fields import DataSpec
+from shasam.training.runtime import Runtime, one_process
+from shasam.training.stage import plan_of
+from shasam.training.trainer import Trainer
 
 ROWS = 600
 SHORT = ["--profile", "smoke", "--steps", "8", "--batch-views", "48", "--device", "cpu", "-q"]
@@ -231,3 +238,103 @@ def test_several_attributes_from_python_and_yaml(tmp_path):
     assert run.spec().data.sensitive == ("race", "age<35")
     stored = run.file("spec.yaml").read_text()
     assert "sensitive:\n  - race\n  - age<35\n  groups: cross\n" in stored
+
+
+# -- every attribute in turn ----------------------------------------------------------------------
+
+
+def seen_batches(spec, data, stage: int = 0, steps: int = 6):
+    """The batches of a run's first steps, as its method sees them."""
+    method, _ = build_method(spec, data.classes, data.groups)
+    fabric = one_process(spec.train, "cpu")
+    trainer = Trainer.of_run(spec, method, data, fabric=fabric, runtime=Runtime(quiet=True))
+    of_stage = trainer.views.stage(method.stages()[stage])
+    rows = trainer._training_rows(of_stage)
+    plan = plan_of(method, of_stage, rows)
+    plan.total_steps = steps
+    out = []
+    for step in range(steps):
+        drawn = plan.draw(plan.epoch_of(step), step, trainer.batches.embed)
+        turns = trainer.batches.turns
+        s_N = turns[step % len(turns)] if turns else trainer.batches.s_N
+        plan.observe(drawn.rows_B, torch.randn(len(drawn.rows_B), 8))
+        out.append((drawn, s_N))
+    return plan, rows, out
+
+
+def asked_for(folder: Path, method: str, **data):
+    files = {"features": folder / "x.npy", "csv": folder / "people.csv", "target": "smiling"}
+    body = {"method": method, "data": {**files, **data}, "train": {"batch_views": 48, "steps": 8}}
+    spec = resolve(body, profile="smoke")
+    return spec, open_data(spec.data)
+
+
+@pytest.mark.parametrize("method", ["shasam", "shasam-random", "balanced"])
+def test_every_attribute_has_its_own_sets_and_balanced_batches_in_turn(tmp_path, method):
+    spec, data = asked_for(people(tmp_path), method, sensitive=["race", "age<35"], groups="each")
+    plan, _, batches = seen_batches(spec, data)
+    assert isinstance(plan, TurnsPlan)
+    t_N = torch.tensor(data.t_N)
+    for step, (drawn, s_N) in enumerate(batches):
+        groups = len(data.manifest.attributes[step % 2].groups)
+        if method == "balanced":
+            cells = t_N[drawn.rows_B] * groups + s_N[drawn.rows_B]
+            counts = torch.bincount(cells, minlength=2 * groups)
+            assert len(counts) == 2 * groups and int(counts.max() - counts.min()) <= 1
+            continue
+        assert {triplet.sensitive for triplet in drawn.triplets} == set(range(groups))
+        for triplet in drawn.triplets:  # Triplet checks its rows against these labels
+            assert torch.equal(triplet.s_N, s_N[drawn.rows_B])
+    # what is carried over is in the state of the plan
+    again = plan_of(*_parts(spec, data))
+    again.total_steps = plan.total_steps
+    again.load_state(plan.state())
+    step = len(batches)
+    drawn = [
+        p.draw(p.epoch_of(step), step, lambda rows: torch.ones(len(rows), 8)) for p in (plan, again)
+    ]
+    assert torch.equal(drawn[0].rows_B, drawn[1].rows_B)
+
+
+def _parts(spec, data):
+    method, _ = build_method(spec, data.classes, data.groups)
+    fabric = one_process(spec.train, "cpu")
+    trainer = Trainer.of_run(spec, method, data, fabric=fabric, runtime=Runtime(quiet=True))
+    stage = trainer.views.stage(method.stages()[0])
+    return method, stage, trainer._training_rows(stage)
+
+
+def test_the_second_stage_weighs_cells_by_the_attribute_whose_turn_it_is(tmp_path):
+    spec, data = asked_for(people(tmp_path), "fscl", sensitive=["race", "age<35"], groups="each")
+    method, _ = build_method(spec, data.classes, data.groups)
+    fabric = one_process(spec.train, "cpu")
+    trainer = Trainer.of_run(spec, method, data, fabric=fabric, runtime=Runtime(quiet=True))
+    stage = method.stages()[1]
+    method.begin_stage(stage, trainer._training_rows(stage))
+    rows = data.rows("train")
+    for turn, s_N in enumerate(data.manifest.attribute_codes):
+        t, s = data.t_N[rows], s_N[rows]
+        cells = len(np.unique(t * 10 + s))
+        weight = method.reweight_KCG[turn].numpy()[t, s]
+        for cell in np.unique(t * 10 + s):
+            assert weight[t * 10 + s == cell].sum() == pytest.approx(len(rows) / cells, rel=1e-5)
+
+
+def test_a_method_that_cannot_take_turns_is_refused_by_name(tmp_path, capsys):
+    folder = people(tmp_path)
+    said = refused(words(folder, "groupdro", *BOTH, "--groups", "each"), capsys)
+    assert "groupdro keeps something for every group" in said and "say cross" in said
+    able = {name for name, kind in entries("method").items() if kind.groups_in_turns}
+    assert able == {
+        "balanced", "balanced-hidden", "ce", "fscl", "gap", "hsic", "jtt", "lisa", "mmd", "shasam",
+        "shasam-ld", "shasam-literal", "shasam-random", "supcon",
+    }  # fmt: skip
+
+
+def test_each_ends_in_a_model_and_a_page(tmp_path, capsys):
+    folder = people(tmp_path)
+    command(words(folder, "shasam-random", *BOTH, "--groups", "each"))
+    run = run_of(folder, "shasam-random")
+    assert run.spec().data.groups == "each"
+    assert list(run.metrics()["attributes"]["test"]) == ["race", "age<35", "race & age<35"]
+    assert "Each attribute, closer" in run.file("report.html").read_text()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from pydantic import BaseModel, ConfigDict
@@ -90,8 +90,18 @@ class Method(nn.Module):
     needs_encoder: ClassVar[str | None] = None
     # True where ``decision`` reads the group of an image
     decides_by_group: ClassVar[bool] = False
+    # True where nothing is kept for a group from step to step, so that the groups of a batch may be
+    # those of several attributes in turn; said by each class for itself (see __init_subclass__)
+    groups_in_turns: ClassVar[bool] = False
 
     temperature_fitted: Tensor | None
+
+    def __init_subclass__(cls, **more: Any) -> None:
+        """Inherit no claim about groups: a subclass may read them in another way."""
+        super().__init_subclass__(**more)
+        for claim in ("groups_in_turns",):
+            if claim not in vars(cls):
+                setattr(cls, claim, False)
 
     def __init__(self, config: MethodConfig, encoder: Encoder, classes: int, groups: int) -> None:
         super().__init__()

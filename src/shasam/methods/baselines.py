@@ -40,6 +40,7 @@ class CE(Method):
     """L = -log softmax(logits)[t], mean over the batch."""
 
     summary = "cross-entropy end to end, no fairness term"
+    groups_in_turns = True
     reference = "the baseline of every table"
     Config: ClassVar[type[MethodConfig]] = CEConfig
     row_wise = True
@@ -76,6 +77,7 @@ class Balanced(CE):
     """The simplest remedy for a biased training set, and the rival that papers leave out."""
 
     summary = "cross-entropy on batches balanced over (target, group) cells"
+    groups_in_turns = True
     reference = "Idrissi et al., Simple data balancing, CLeaR 2022 (there: SUBG / RWG)"
 
     def stages(self) -> tuple[Stage, ...]:
@@ -96,6 +98,7 @@ class BalancedHidden(Balanced):
     """
 
     summary = "balanced with a hidden layer as wide as SHaSaM's projection; a control"
+    groups_in_turns = True
     reference = "ours: the control for a projection's features"
 
     class Config(CEConfig):

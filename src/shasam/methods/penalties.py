@@ -62,6 +62,7 @@ class GapPenalty(Penalised):
     """
 
     summary = "cross-entropy and a differentiable EO of the batch as a penalty"
+    groups_in_turns = True
     reference = "DiffEOdd of Han et al., FFB, NeurIPS 2023; here for any number of classes"
     dial = Dial("strength", (0.3, 1.0, 3.0))
     part = "gap"
@@ -75,6 +76,7 @@ class MMDPenalty(Penalised):
     """CE(t) + strength · mean over y and pairs a < b of MMD²(f | y, a ; f | y, b)."""
 
     summary = "cross-entropy and the MMD between the groups' features within each class"
+    groups_in_turns = True
     reference = "Gretton et al., JMLR 2012; as a penalty: Louizos et al., ICLR 2016"
     dial = Dial("strength", (0.3, 1.0, 3.0))
     part = "mmd"
@@ -91,6 +93,7 @@ class HSICPenalty(Penalised):
     """CE(t) + strength · mean over classes y of HSIC(f, s | y), a Gaussian and a delta kernel."""
 
     summary = "cross-entropy and the dependence (HSIC) of features and group within each class"
+    groups_in_turns = True
     reference = "Gretton et al., ALT 2005; as a fairness penalty: Li et al., 2019, and FFB"
     dial = Dial("strength", (3.0, 10.0, 30.0))
     part = "hsic"

@@ -137,6 +137,7 @@ class Shasam(TwoStage):
     """
 
     summary = "the paper's system: sets mined by submodular functions, and FLCMI over them"
+    groups_in_turns = True
     reference = "Majee & Iyer, WACV 2026; in a form that learns, see docs/paper.md"
     # narrower embeddings hold less of the group; its weight hardly changes anything
     dial = Dial("projection_dim", (128, 32, 8))
@@ -231,6 +232,7 @@ class ShasamRandom(Shasam):
     """LEARN without MINE: every triplet of a pair is all images of the batch that fit it."""
 
     summary = "SHaSaM's objective on sets that are drawn at random, not mined"
+    groups_in_turns = True
     Config = RandomSetsConfig
 
 
@@ -254,6 +256,7 @@ class ShasamLogDet(Shasam):
     """The same with LogDetCMI, made asymmetric by -I(A; P)."""
 
     summary = "SHaSaM with the LogDetCMI objective"
+    groups_in_turns = True
     Config = LogDetConfig
 
 
@@ -295,5 +298,6 @@ class ShasamLiteral(Shasam):
     """The printed formulas: hard maxima and hinge over the whole batch, one mined pair a batch."""
 
     summary = "SHaSaM with everything as printed in the paper"
+    groups_in_turns = True
     reference = "Majee & Iyer, WACV 2026"
     Config = LiteralConfig

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from shasam.errors import ContractError, SpecError
 from shasam.methods.base import Method, Stage
 from shasam.models import Encoder
-from shasam.sampling import BatchPlan, MinedPlan, TrainingRows
+from shasam.sampling import BatchPlan, MinedPlan, TrainingRows, TurnsPlan
 from shasam.spec.fields import StageSpec, TrainSpec
 from shasam.training.checkpoint import Checkpoint
 from shasam.training.runtime import Fabric
@@ -265,7 +265,8 @@ class StageRun:
 
     def description(self, unit: str, world: int) -> str:
         """One line for the start of the stage."""
-        random = isinstance(self.plan, MinedPlan) and not self.plan.config.mines
+        plan = self.plan.plans[0] if isinstance(self.plan, TurnsPlan) else self.plan
+        random = isinstance(plan, MinedPlan) and not plan.config.mines
         batches = "batches of random sets" if random else f"{self.stage.sampling} batches"
         split = f" = {world} processes x {self.batch_size // world}" if world > 1 else ""
         return (
@@ -307,6 +308,13 @@ def batch_size_of(stage: Stage, spec: StageSpec, key: str, rows: int, world: int
     return min(size, rows) if stage.inputs == "features" else size
 
 
+def plan_of(method: Method, stage: Stage, data: TrainingRows) -> BatchPlan:
+    """The batches of a stage: the method's own, or those of several attributes in turn."""
+    if not data.turns or stage.sampling == "natural":
+        return method.batch_plan(stage, data)
+    return TurnsPlan([method.batch_plan(stage, replace(data, s_N=s_N)) for s_N in data.turns])
+
+
 def begin(
     method: Method,
     stage: Stage,
@@ -320,7 +328,7 @@ def begin(
     """Start a stage, or go on with it where ``checkpoint`` was written in the middle of it."""
     spec = train.stage(stage.name)
     method.begin_stage(stage, data)
-    plan = method.batch_plan(stage, data)
+    plan = plan_of(method, stage, data)
     total = spec.steps if spec.steps is not None else plan.steps_of(spec.epochs or 1)
     plan.total_steps = total
     set_modes(method, stage)
