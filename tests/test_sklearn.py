@@ -129,6 +129,24 @@ def test_several_attributes_are_columns_of_a_frame_or_an_array() -> None:
     assert by_group.predict(X[:5], sensitive=frame[:5]).shape == (5,)
 
 
+@pytest.mark.parametrize("absent", [None, float("nan"), "NA"])
+def test_rows_without_a_group_are_used_dropped_or_a_group(absent: object) -> None:
+    pd = pytest.importorskip("pandas")
+    given = S.astype(object)
+    given[::2] = pd.NA if absent == "NA" else absent
+    with pytest.raises(ValueError, match=r"in 500 of 1000 rows; leave those rows out.*'use'"):
+        FairClassifier("balanced", steps=5).fit(X, Y, sensitive=given)
+    used = FairClassifier("balanced", steps=20, missing="use").fit(X, Y, sensitive=given)
+    assert used.groups_.tolist() == ["a", "b"] and used.spec_.data.missing == "use"
+    grouped = FairClassifier("balanced", steps=5, missing="group").fit(X, Y, sensitive=given)
+    assert grouped.groups_.tolist() == ["a", "b", "(missing)"]
+    left = FairClassifier("balanced", steps=5, missing="drop").fit(X, Y, sensitive=given)
+    kept = FairClassifier("balanced", steps=5).fit(X[1::2], Y[1::2], sensitive=S[1::2])
+    assert np.array_equal(left.predict_proba(X_TEST), kept.predict_proba(X_TEST))
+    with pytest.raises(ValueError, match="groupdro needs the group of every row"):
+        FairClassifier("groupdro", steps=5, missing="use").fit(X, Y, sensitive=given)
+
+
 def test_several_targets_are_refused_with_what_to_do() -> None:
     from sklearn.multioutput import MultiOutputClassifier
 

@@ -39,6 +39,7 @@ from shasam.metrics.odds import rule_for
 from shasam.pipeline.build import build_method
 from shasam.registry import did_you_mean, lookup
 from shasam.spec import DEFAULT_METHOD, RunSpec, resolve
+from shasam.tables import NO_VALUE
 from shasam.training.inference import read_rows
 from shasam.training.runtime import Runtime, one_process
 from shasam.training.trainer import Trainer
@@ -56,7 +57,20 @@ class _Groups:
 
     name: str
     values: np.ndarray  # (G,) in order
-    codes: np.ndarray  # (n,) int64
+    codes: np.ndarray  # (n,) int64; -1 where a row has none
+
+    def with_missing(self) -> _Groups:
+        """Rows without a group as one of their own."""
+        if (self.codes >= 0).all():
+            return self
+        values = np.array([*map(str, self.values.tolist()), NO_VALUE])
+        return replace(
+            self, values=values, codes=np.where(self.codes < 0, len(values) - 1, self.codes)
+        )
+
+    def only(self, rows: np.ndarray) -> _Groups:
+        """The groups of some rows."""
+        return replace(self, codes=self.codes[rows])
 
 
 class Arrays:
@@ -127,22 +141,36 @@ def _attributes(sensitive: Any) -> list[_Groups]:
 
 
 def _one_attribute(name: str, array: np.ndarray) -> _Groups:
-    """Groups of each row; a row without one is an error that says what to do."""
+    """Groups of each row; None, NaN, pandas' NA and infinity are none."""
     given = column_or_1d(array)
     if given.dtype == object:
-        missing = np.array([v is None or v != v for v in given.tolist()], dtype=bool)
+        missing = np.array([_absent(v) for v in given.tolist()], dtype=bool)
     else:
         missing = ~np.isfinite(given) if given.dtype.kind == "f" else np.zeros(len(given), bool)
-    if missing.any():
-        raise ValueError(
-            f"{name} has no group (None, NaN or infinity) in {int(missing.sum())} of "
-            f"{len(given)} rows; leave those rows out, or give them a group of their own, such as "
-            "'unknown'"
-        )
-    if given.dtype == object and len({isinstance(v, str) for v in given.tolist()}) > 1:
-        given = np.array([str(v) for v in given.tolist()])
-    values, codes = np.unique(given, return_inverse=True)
-    return _Groups(name, values, codes.astype(np.int64))
+    known = given[~missing]
+    if known.dtype == object and len({isinstance(v, str) for v in known.tolist()}) > 1:
+        known = np.array([str(v) for v in known.tolist()])
+    values, places = np.unique(known, return_inverse=True)
+    codes = np.full(len(given), -1, dtype=np.int64)
+    codes[~missing] = places
+    return _Groups(name, values, codes)
+
+
+def _absent(value: Any) -> bool:
+    """Whether a cell holds None, NaN, NaT or NA, which is not even different from itself."""
+    differs = value != value
+    return value is None or type(differs).__name__ == "NAType" or bool(differs)
+
+
+def _check_known(found: Sequence[_Groups], what_to_do: str) -> None:
+    """Refuse rows without a group."""
+    for attribute in found:
+        missing = int((attribute.codes < 0).sum())
+        if missing:
+            raise ValueError(
+                f"{attribute.name} has no group (None, NaN or infinity) in {missing} of "
+                f"{len(attribute.codes)} rows; {what_to_do}"
+            )
 
 
 def _crossed(found: Sequence[_Groups]) -> _Groups:
@@ -150,7 +178,9 @@ def _crossed(found: Sequence[_Groups]) -> _Groups:
     if len(found) == 1:
         return found[0]
     names = [tuple(map(str, attribute.values.tolist())) for attribute in found]
-    codes, values = intersect([attribute.codes for attribute in found], names)
+    known = np.all([attribute.codes >= 0 for attribute in found], axis=0)
+    codes = np.full(len(known), -1, dtype=np.int64)
+    codes[known], values = intersect([attribute.codes[known] for attribute in found], names)
     return _Groups(" & ".join(attribute.name for attribute in found), np.array(values), codes)
 
 
@@ -195,6 +225,9 @@ class FairClassifier(ClassifierMixin, BaseEstimator):
         What decisions are to keep, such as ``{"eo_mean": 0.05}``: thresholds per group are chosen
         for it on held-out rows, and ``predict`` needs ``sensitive``. ``rule_`` says what was
         chosen, and whether the limit was kept there.
+    missing
+        Rows without a group (None or NaN): "error", "drop" (left out), "group" (a group of their
+        own), or "use" (they train the target and are in no cell and no set).
     groups
         With several attributes: their intersections are the groups ("cross"), or every attribute
         has its own groups and batches, in turns ("each").
@@ -228,6 +261,7 @@ class FairClassifier(ClassifierMixin, BaseEstimator):
         overrides: Mapping[str, Any] | None = None,
         validation_fraction: float = 0.2,
         limit: Mapping[str, float] | None = None,
+        missing: str = "error",
         groups: str = "cross",
         random_state: int | np.random.RandomState | None = 0,
         device: str = "cpu",
@@ -242,6 +276,7 @@ class FairClassifier(ClassifierMixin, BaseEstimator):
         self.overrides = overrides
         self.validation_fraction = validation_fraction
         self.limit = limit
+        self.missing = missing
         self.groups = groups
         self.random_state = random_state
         self.device = device
@@ -284,6 +319,10 @@ class FairClassifier(ClassifierMixin, BaseEstimator):
                 f"FairClassifier needs at least two classes; y has 1 class, {self.classes_[0]!r}"
             )
         attributes = self._grouped(sensitive, len(X))
+        if self.missing == "drop":
+            rows = np.all([attribute.codes >= 0 for attribute in attributes], axis=0)
+            X, t, attributes = X[rows], t[rows], [a.only(rows) for a in attributes]
+            self._check_classes_left(t)
         whole = _crossed(attributes)
         self.groups_, s = whole.values, whole.codes
         self.method_ = self.method if len(self.groups_) > 1 else _PLAIN
@@ -300,8 +339,10 @@ class FairClassifier(ClassifierMixin, BaseEstimator):
         held = self._held_out(t, s, seed)
         several = attributes if len(attributes) > 1 else []
         data = Arrays(X, t.astype(np.int64), s.astype(np.int64), held, several)
-        names = [attribute.name for attribute in several]
-        self.spec_ = self._spec(X.shape[1], int((~held).sum()), seed, names)
+        asked: dict[str, Any] = {"missing": "use"} if (s < 0).any() else {}
+        if several:
+            asked |= {"sensitive": [a.name for a in several], "groups": self.groups}
+        self.spec_ = self._spec(X.shape[1], int((~held).sum()), seed, asked)
         with torch.random.fork_rng(devices=[]):  # the caller's random numbers stay their own
             self.model_ = self._train(data)
             self._check_learnt(data)
@@ -354,7 +395,9 @@ class FairClassifier(ClassifierMixin, BaseEstimator):
             return self.classes_[prediction]
         if sensitive is None:
             raise ValueError(f"{self.method_} decides by group: give predict(X, sensitive)")
-        asked_groups = _crossed(_attributes(sensitive))
+        attributes = _attributes(sensitive)
+        _check_known(attributes, "give the group of every row that is to be decided")
+        asked_groups = _crossed(attributes)
         given = asked_groups.values[asked_groups.codes].tolist()
         place = {group: number for number, group in enumerate(self.groups_.tolist())}
         strange = sorted({str(g) for g in given if g not in place})
@@ -376,11 +419,27 @@ class FairClassifier(ClassifierMixin, BaseEstimator):
         """The groups by each attribute; without any, all rows are in one group."""
         if sensitive is None:
             return [_Groups("sensitive", np.array([0]), np.zeros(rows, dtype=np.int64))]
+        ways = ("error", "drop", "group", "use")
+        if self.missing not in ways:
+            raise ValueError(f"missing is one of {', '.join(ways)}; got {self.missing!r}")
         found = _attributes(sensitive)
         given = len(found[0].codes)
         if given != rows:
             raise ValueError(f"{rows} rows came with {given} groups; give one for each")
-        return found
+        if self.missing == "error":
+            _check_known(
+                found,
+                "leave those rows out with missing='drop', make them a group with 'group', or let "
+                "them train the target alone with 'use'",
+            )
+        return [a.with_missing() for a in found] if self.missing == "group" else found
+
+    def _check_classes_left(self, t: np.ndarray) -> None:
+        if len(np.unique(t)) < len(self.classes_):
+            raise ValueError(
+                "without the rows that have no group a class of y is empty; use missing='group' "
+                "or 'use'"
+            )
 
     def _held_out(self, t: np.ndarray, s: np.ndarray, seed: int) -> np.ndarray:
         """The rows of every cell that post-processing is fitted on, where it is wanted."""
@@ -389,18 +448,17 @@ class FairClassifier(ClassifierMixin, BaseEstimator):
         if not fits and not self._limited:
             return held
         cell = t * (int(s.max()) + 1) + s
-        for number in np.unique(cell):
-            rows = np.flatnonzero(cell == number)
+        for number in np.unique(cell[s >= 0]):
+            rows = np.flatnonzero((cell == number) & (s >= 0))
             order = keyed(seed, int(number)).permutation(len(rows))
             held[rows[order[: int(self.validation_fraction * len(rows))]]] = True
         return held
 
-    def _spec(self, dim: int, rows: int, seed: int, names: Sequence[str]) -> RunSpec:
-        groups = {"sensitive": list(names), "groups": self.groups} if names else {}
+    def _spec(self, dim: int, rows: int, seed: int, asked: Mapping[str, Any]) -> RunSpec:
         body: dict[str, Any] = {
             "method": self.method_,
             "options": dict(self.options or {}) if self.method_ == self.method else {},
-            "data": {"name": "embeddings", "features_dim": dim, **groups},
+            "data": {"name": "embeddings", "features_dim": dim, **asked},
             "model": {"encoder": self.encoder},
             "seed": seed,
         }

@@ -20,12 +20,13 @@ from shasam.pipeline.build import build_method
 from shasam.registry import entries
 from shasam.report.runs import by_attribute
 from shasam.runs.directory import RunDirectory
-from shasam.sampling import TurnsPlan
+from shasam.sampling import PartlyKnownPlan, TrainingRows, TurnsPlan
 from shasam.spec import resolve
 from shasam.spec.fields import DataSpec
 from shasam.training.runtime import Runtime, one_process
 from shasam.training.stage import plan_of
 from shasam.training.trainer import Trainer
+from shasam.types import Batch
 
 ROWS = 600
 SHORT = ["--profile", "smoke", "--steps", "8", "--batch-views", "48", "--device", "cpu", "-q"]
@@ -338,3 +339,148 @@ def test_each_ends_in_a_model_and_a_page(tmp_path, capsys):
     assert run.spec().data.groups == "each"
     assert list(run.metrics()["attributes"]["test"]) == ["race", "age<35", "race & age<35"]
     assert "Each attribute, closer" in run.file("report.html").read_text()
+
+
+# -- rows without a group -------------------------------------------------------------------------
+
+USE = ["--sensitive", "race", "--missing", "use"]
+
+
+@pytest.fixture(scope="module")
+def half_known(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run in which half of the races are empty."""
+    folder = people(tmp_path_factory.mktemp("half"), unknown=0.5)
+    command(words(folder, "shasam", *USE))
+    return folder
+
+
+def test_empty_cells_are_an_error_that_offers_three_ways_out(half_known, capsys):
+    said = refused(words(half_known, "ce", "--sensitive", "race"), capsys)
+    assert "have no value in the column 'race'" in said
+    for way in ("--missing drop", "--missing group", "--missing use"):
+        assert way in said
+
+
+def test_rows_without_a_group_are_split_scored_and_left_out_of_metrics(
+    half_known, capsys, tmp_path
+):
+    run = run_of(half_known, "shasam")
+    manifest = Manifest.load(run.file("manifest.parquet"))
+    assert len(manifest) == ROWS and manifest.sensitive_names == ("asian", "black", "white")
+    for split, share in (("train", 0.7), ("val", 0.1), ("test", 0.2)):  # each has its unknown rows
+        s = manifest.s_N[manifest.rows(split)]
+        assert len(s) == pytest.approx(share * ROWS, abs=15) and 0.4 < (s < 0).mean() < 0.6
+    table = pq.read_table(run.file("predictions.parquet")).to_pydict()
+    known = [s is not None for s in table["sensitive"]]
+    metrics = run.metrics()
+    assert metrics["without_group"]["test"] == known.count(False) > 0
+    kept = {
+        k: np.array(table[k], dtype=object)[known] for k in ("target", "prediction", "sensitive")
+    }
+    own = evaluate(*(column.astype(np.int64) for column in kept.values()), draws=100)
+    assert metrics["test"]["accuracy"]["support"] == known.count(True)
+    for name in ("accuracy", "eo_mean", "worst_group_accuracy"):
+        assert metrics["test"][name]["value"] == pytest.approx(own[name].value, abs=1e-12)
+    assert np.sum(metrics["cells"]["test"]["rows"]) == known.count(True)
+    page = run.file("report.html").read_text()
+    assert f"{known.count(False)} more test rows have no group" in page
+    command(["audit", str(run.file("predictions.parquet")), "--json", str(tmp_path / "a.json")])
+    assert "are left out" in " ".join(capsys.readouterr().err.split())
+    (audit,) = json.loads((tmp_path / "a.json").read_text())["audits"]
+    assert audit["rows"] == known.count(True)
+
+
+@pytest.mark.parametrize("method", ["shasam", "shasam-random", "balanced"])
+def test_rows_without_a_group_train_the_target_and_enter_no_role_and_no_cell(tmp_path, method):
+    folder = people(tmp_path, unknown=0.4)
+    spec, data = asked_for(folder, method, sensitive="race", missing="use")
+    plan, rows, batches = seen_batches(spec, data, steps=30)
+    assert isinstance(plan, PartlyKnownPlan)
+    size = rows.batch_size
+    seen = []
+    for drawn, s_N in batches:
+        s_B = s_N[drawn.rows_B]
+        known = int((s_B >= 0).sum())
+        assert len(drawn.rows_B) == size and bool((s_B[:known] >= 0).all())
+        assert size - known == plan.beside == pytest.approx(0.4 * size, abs=2)
+        for triplet in drawn.triplets:
+            for role in (triplet.anchors, triplet.positives, triplet.negatives):
+                assert int(role.max()) < known
+        if method == "balanced":
+            cells = torch.bincount(s_B[:known], minlength=3)
+            assert int(cells.max() - cells.min()) <= 2
+        seen.append(drawn.rows_B[known:])
+    counts = torch.bincount(torch.cat(seen))[plan.others]
+    assert int(counts.max() - counts.min()) <= 1  # each once before any comes again
+
+
+def test_a_method_without_a_companion_leaves_them_to_the_second_stage(tmp_path):
+    folder = people(tmp_path, unknown=0.4)
+    spec, data = asked_for(folder, "shasam-literal", sensitive="race", missing="use")
+    method, _ = build_method(spec, data.classes, data.groups)
+    learn, classify = method.stages()
+    assert not method.uses_unknown(learn) and method.uses_unknown(classify)
+    _, _, batches = seen_batches(spec, data, steps=2)
+    assert all(bool((s_N[drawn.rows_B] >= 0).all()) for drawn, s_N in batches)
+
+
+def test_unknown_groups_change_no_weight_and_no_penalty():
+    """A row without a group adds its cross-entropy and nothing else."""
+    spec = resolve(
+        {"method": "mmd", "data": {"name": "embeddings", "features_dim": 5}}, profile="smoke"
+    )
+    method = build_method(spec, 2, 2)[0].eval()  # in batch normalisation rows depend on others
+    x, t, s = torch.randn(12, 5), torch.arange(12) % 2, torch.arange(12) // 2 % 2
+    rows = torch.arange(12)
+    s_unknown = s.clone()
+    s_unknown[8:] = -1
+
+    def parts(s_B, kept):
+        batch = Batch(x[kept], t[kept], s_B[kept], rows[kept], 1, 0, 0.0)
+        return next(method.steps(batch, "learn"))[1].parts
+
+    everything = slice(None)
+    found = parts(s_unknown, everything)
+    assert float(found["mmd"]) == pytest.approx(float(parts(s, slice(8))["mmd"]), abs=1e-6)
+    assert float(found["target"]) == pytest.approx(float(parts(s, everything)["target"]), abs=1e-6)
+    reweight, _ = build_method(spec.model_copy(update={"method": "reweight", "options": {}}), 2, 2)
+    labels = TrainingRows(t, s_unknown, rows, batch_size=4, seed=0)
+    reweight.begin_stage(reweight.stages()[0], labels)
+    assert int(reweight.counts_CG.sum()) == 8
+
+
+def test_methods_that_need_every_group_refuse_unknown_ones(tmp_path, capsys):
+    said = refused(words(people(tmp_path, unknown=0.4), "posthoc", *USE), capsys)
+    assert "posthoc needs the group of every row; say drop or group" in said
+    able = {name for name, kind in entries("method").items() if kind.unknown_groups}
+    assert able == {
+        "balanced", "balanced-hidden", "ce", "gap", "hsic", "jtt", "mmd", "reweight", "shasam",
+        "shasam-ld", "shasam-literal", "shasam-random", "supcon",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("groups", ["cross", "each"])
+def test_several_attributes_with_unknown_ones(tmp_path, groups, capsys):
+    folder = people(tmp_path, unknown=0.4)
+    line = words(folder, "shasam-random", *BOTH, "--missing", "use", "--groups", groups)
+    if groups == "cross":  # what is advised is enough
+        needed = refused(line, capsys).split("--batch-views ")[1].split()[0]
+        line[line.index("--batch-views") + 1] = needed
+    command(line)
+    run = run_of(folder, "shasam-random")
+    found = run.metrics()["attributes"]["test"]
+    rows = pq.read_table(run.file("predictions.parquet")).num_rows
+    assert found["age<35"]["accuracy"]["support"] == rows  # all ages are known
+    assert found["race"]["accuracy"]["support"] < rows
+    assert found["race"]["accuracy"]["support"] == found["race & age<35"]["accuracy"]["support"]
+
+
+def test_a_run_without_missing_values_is_the_same_whatever_missing_says(tmp_path):
+    folder = people(tmp_path)
+    found = []
+    for missing in ("error", "use"):
+        spec, data = asked_for(folder, "shasam-random", sensitive="race", missing=missing)
+        plan, _, batches = seen_batches(spec, data)
+        assert type(plan).__name__ == "MinedPlan"
+        found.append(torch.cat([drawn.rows_B for drawn, _ in batches]))
+    assert torch.equal(*found)

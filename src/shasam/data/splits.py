@@ -27,7 +27,7 @@ from shasam.data.rules import (
 from shasam.data.source import Exclusion, Label, Source
 from shasam.errors import Argument, DataError, FileError, ShasamWarning
 from shasam.files import atomic_file
-from shasam.tables import MISSING_WORDS, Missing, advice, read_parquet
+from shasam.tables import MISSING_WORDS, MissingInTraining, advice, read_parquet
 
 # -------------------------------------------------------------------------------------------------
 # Which image is in which split with which labels, and one SHA-256 for the whole.
@@ -246,7 +246,7 @@ class Protocol:
         labels: Mapping[str, Label] | None = None,
         excluded: Sequence[Exclusion] = (),
         notes: Sequence[str] = (),
-        missing: Missing = "drop",
+        missing: MissingInTraining = "drop",
     ) -> Manifest:
         """Label, drop duplicates, split. ``table`` holds readable images only, sorted by id."""
         ids = table.column("id").to_pylist()
@@ -259,8 +259,10 @@ class Protocol:
         out = list(excluded)
         why: dict[int, str] = {}
         for labelling in (t, s):
+            unknown = missing == "use" and labelling is s
             for row, reason in labelling.reasons.items():
-                why.setdefault(row, reason)
+                if not (unknown and reason.endswith(NO_VALUE_REASON)):
+                    why.setdefault(row, reason)
         kept = np.array([row not in why for row in range(len(ids))], dtype=bool)
         why.update(duplicates(hashes, ids, t.codes, s.codes, kept))
         kept &= np.array([row not in why for row in range(len(ids))], dtype=bool)
@@ -287,11 +289,12 @@ class Protocol:
             [pa.array(c, type=f.type) for c, f in zip(columns, schema, strict=True)], schema=schema
         )
         named = zip(self.attributes, found, strict=bool(self.attributes))
+        protocol = self.as_dict() | ({"missing": "use"} if missing == "use" else {})
         return Manifest(
             built,
             t.names,
             s.names,
-            self.as_dict(),
+            protocol,
             [vars(e) for e in out],
             [*notes, *said],
             tuple(Attribute(rule, labelling.names) for rule, labelling in named),
@@ -325,6 +328,17 @@ class Protocol:
         units = _units(table, ids, kept, self.seed)
         cell = t * len(s_names) + s
         cells = len(t_names) * len(s_names)
+        if (s[kept] < 0).any():  # rows without a group are a cell of each class, after the others
+            if self.split == "balanced":
+                raise DataError(
+                    "a balanced split needs the group of every row; leave out those without one "
+                    "with ",
+                    Argument("data.missing", "drop"),
+                    ", or use ",
+                    Argument("data.split", "stratified"),
+                )
+            cell = np.where(s < 0, cells + t, cell)
+            cells += len(t_names)
         have = np.bincount(cell[kept], minlength=cells)
         if self.split == "stratified":
             want = {name: np.floor(have * share).astype(int) for name, share in _SHARES.items()}
@@ -550,11 +564,13 @@ def all_of(problems: Sequence[DataError], where: str) -> DataError:
 def warn_of_empty_cells(manifest: Manifest) -> None:
     """Say before training on which split equalised odds will have no value."""
     cells = manifest.t_N * len(manifest.sensitive_names) + manifest.s_N
+    known = manifest.s_N >= 0
     names = [
         f"{t!r} in group {s!r}" for t in manifest.target_names for s in manifest.sensitive_names
     ]
     for split in ("val", "test"):
-        count = np.bincount(cells[manifest.rows(split)], minlength=len(names))
+        rows = manifest.rows(split)
+        count = np.bincount(cells[rows[known[rows]]], minlength=len(names))
         empty = [f"class {names[cell]}" for cell in np.flatnonzero(count == 0)]
         if empty:
             more = f" and {len(empty) - _SHOWN} other cells" if len(empty) > _SHOWN else ""
@@ -572,11 +588,14 @@ def _missing(labelling: Labelling, source: Source, what: str, where: str, total:
         for reason in labelling.reasons.values()
         if reason.endswith(NO_VALUE_REASON)
     )
-    group = source.spec.missing == "group" and what == _SENSITIVE
+    group = source.spec.missing in ("group", "use") and what == _SENSITIVE
     if not rows or group or source.spec.missing == "drop":
         return
     (column, count), *_ = rows.most_common()
-    raise DataError(*advice(column, count, total, where))
+    ways = advice(column, count, total, where)
+    if what == _SENSITIVE:
+        ways += [", or let them train the target alone with ", Argument("missing", "use")]
+    raise DataError(*ways)
 
 
 # 3-9 and 10-19 become 03-Sep and Oct-19 where a spreadsheet opens a table

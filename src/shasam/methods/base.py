@@ -93,13 +93,15 @@ class Method(nn.Module):
     # True where nothing is kept for a group from step to step, so that the groups of a batch may be
     # those of several attributes in turn; said by each class for itself (see __init_subclass__)
     groups_in_turns: ClassVar[bool] = False
+    # True where rows without a group (-1) may be in its batches: they train the target alone
+    unknown_groups: ClassVar[bool] = False
 
     temperature_fitted: Tensor | None
 
     def __init_subclass__(cls, **more: Any) -> None:
         """Inherit no claim about groups: a subclass may read them in another way."""
         super().__init_subclass__(**more)
-        for claim in ("groups_in_turns",):
+        for claim in ("groups_in_turns", "unknown_groups"):
             if claim not in vars(cls):
                 setattr(cls, claim, False)
 
@@ -122,6 +124,10 @@ class Method(nn.Module):
 
     def begin_stage(self, stage: Stage, data: TrainingRows) -> None:
         """Prepare a stage: compute what depends on the training labels."""
+
+    def uses_unknown(self, stage: Stage) -> bool:
+        """Whether rows without a group teach a stage anything, where the method takes them."""
+        return True
 
     def batch_plan(self, stage: Stage, data: TrainingRows) -> BatchPlan:
         """Choose the rows of each batch of a stage."""

@@ -141,14 +141,17 @@ class TwoStage(Method):
         """The weights of the cells for the classifiers of the other way."""
         if stage.name != "classify":
             return
-        found = [self._reweighted(data, s_N) for s_N in data.turns or (data.s_N,)]
+        turns = data.turns or (data.s_N,)
+        groups = max(self.groups, *(int(s_N.max()) + 1 for s_N in turns))
+        found = [self._reweighted(data, s_N, groups) for s_N in turns]
         self.reweight_KCG = torch.stack(found).to(self.reweight_KCG.device)
 
-    def _reweighted(self, data: TrainingRows, s_N: Tensor) -> Tensor:
+    def _reweighted(self, data: TrainingRows, s_N: Tensor, groups: int) -> Tensor:
         """What a row of each (target, group) cell weighs (C, G), by one attribute."""
-        cells = data.t_N[data.rows] * self.groups + s_N[data.rows]
-        count_CG = torch.bincount(cells.cpu(), minlength=self.classes * self.groups).float()
-        share_CG = count_CG.view(self.classes, self.groups) / len(data.rows)
+        rows = data.rows[s_N[data.rows] >= 0]
+        cells = data.t_N[rows] * groups + s_N[rows]
+        count_CG = torch.bincount(cells.cpu(), minlength=self.classes * groups).float()
+        share_CG = count_CG.view(self.classes, groups) / len(rows)
         equal = share_CG.count_nonzero().clamp_min(1).reciprocal()
         ratio_CG = share_CG / equal if self.other == "natural" else equal / share_CG
         return torch.where(share_CG > 0, ratio_CG, torch.zeros(()))
@@ -164,6 +167,7 @@ class TwoStage(Method):
             with torch.no_grad():
                 features = self.features(batch.images)
         weight_B = self.reweight_KCG[batch.turn, batch.t_VB, batch.s_VB]
+        weight_B = torch.where(batch.s_VB < 0, 1.0, weight_B)  # one without a group is in no cell
         parts = {}
         for kind, scores in self.classify(features).items():
             loss_B = F.cross_entropy(scores, batch.t_VB, reduction="none")

@@ -94,6 +94,7 @@ def leakage(
     test: tuple[Tensor, Mapping[str, Tensor]],
 ) -> dict[str, Any]:
     """How well the group is read from each kind of feature: fitted on validation, read on test."""
+    val, test = (_with_group(data, *of_split) for of_split in (val, test))
     if len(val[0]) < 2:
         return {}
     t_N, s_N = data.manifest.t_N, data.manifest.s_N
@@ -108,6 +109,14 @@ def leakage(
             "chance": 1.0 / data.groups,
         }
     return out
+
+
+def _with_group(
+    data: TrainingData, rows: Tensor, features: Mapping[str, Tensor]
+) -> tuple[Tensor, Mapping[str, Tensor]]:
+    """The rows that have a group, and their features."""
+    known = torch.from_numpy(data.manifest.s_N[rows.numpy()] >= 0)
+    return rows[known], {kind: x[known] for kind, x in features.items()}
 
 
 def natural_heads(
@@ -184,7 +193,7 @@ def transfer_heads(
 
 def _read_head(head: Classifier, x_nD: Tensor, t_n: np.ndarray, s_n: np.ndarray) -> dict[str, Any]:
     """Accuracy and EO of a head, with intervals, on rows that have a value."""
-    known = t_n >= 0
+    known = (t_n >= 0) & (s_n >= 0)
     with torch.no_grad():
         guess = head(x_nD).argmax(1).numpy()
     found = as_json(evaluate(t_n[known].astype(np.int64), guess[known], s_n[known]))
@@ -245,7 +254,7 @@ def metrics_of(predictions: Predictions, data: TrainingData) -> dict[str, Any]:
 def _estimates(
     predictions: Predictions, data: TrainingData, groups: Sequence[str]
 ) -> dict[str, Estimate]:
-    classes = data.manifest.target_names
+    classes, predictions = data.manifest.target_names, predictions.with_group
     draws, scored = draws_of_runs(len(classes), len(groups))
     return evaluate(
         predictions.target,
@@ -280,7 +289,9 @@ def names_by_attribute(data: TrainingData, rows: np.ndarray) -> dict[str, pa.Arr
     manifest = data.manifest
     columns = attribute_columns([a.name for a in manifest.attributes])
     return {
-        column: pa.array([a.groups[code] for code in s_N[rows].tolist()], pa.string())
+        column: pa.array(
+            [a.groups[code] if code >= 0 else None for code in s_N[rows].tolist()], pa.string()
+        )
         for column, a, s_N in zip(
             columns, manifest.attributes, manifest.attribute_codes, strict=True
         )
@@ -289,7 +300,7 @@ def names_by_attribute(data: TrainingData, rows: np.ndarray) -> dict[str, pa.Arr
 
 def cells_of(predictions: Predictions, data: TrainingData) -> dict[str, list[list[int]]]:
     """Rows of each (target, group) cell, and how many of them were predicted right."""
-    shape = (data.classes, data.groups)
+    shape, predictions = (data.classes, data.groups), predictions.with_group
     cell = predictions.target * data.groups + predictions.sensitive
     right = cell[predictions.prediction == predictions.target]
 
@@ -315,7 +326,7 @@ def evaluate_run(
     val_rows = torch.as_tensor(data.rows("val"))
     val_features, val = read_rows(method, data, val_rows, fabric)
     primary = next(iter(val))
-    method.after_training(val[primary])
+    method.after_training(val[primary].with_group)
     if method.temperature_fitted is not None:
         val = _calibrate(method, data, val_rows, fabric)
     _write(run, "val", method, val, data, metrics)
@@ -342,7 +353,8 @@ def evaluate_run(
     metrics = {"test": metrics.pop("test"), "val": metrics.pop("val"), **metrics}
     run.write_json("metrics.json", metrics)
     shown = features.get(primary, next(iter(features.values())))
-    picks = spread_rows(len(rows))
+    known = np.flatnonzero(test[primary].sensitive >= 0)
+    picks = known[spread_rows(len(known))]
     points = plane(shown[torch.from_numpy(picks)])
     own = test[primary]
     table = pa.table(
@@ -417,6 +429,7 @@ def _learnt(
     names = data.manifest.target_names, data.manifest.sensitive_names
 
     def skill(p: Predictions) -> Skill:
+        p = p.with_group
         return Skill.of(Counts.from_codes(p.target, p.prediction, p.sensitive, *names))
 
     own, *others = found
@@ -441,6 +454,8 @@ def _write(
     groups = names_by_attribute(data, rows)
     run.write(f"predictions{middle}.parquet", table_bytes(predictions_table(own, about, groups)))
     metrics[split] = metrics_of(own, data)
+    if (unknown := int((own.sensitive < 0).sum())) > 0:
+        metrics.setdefault("without_group", {})[split] = unknown
     if groups:
         metrics.setdefault("attributes", {})[split] = metrics_of_attributes(own, data, rows)
     cells = metrics.setdefault("cells", {})

@@ -67,6 +67,10 @@ class RunAnswer:
         said = [
             f"Your model ({_method(self.run)}): {_numbers(self.subject)}, on {total} test {unit}."
         ]
+        if unknown := self.run.metrics().get("without_group", {}).get("test"):
+            said.append(
+                f"{count(unknown)} more test {unit} have no group and are left out of all numbers."
+            )
         if several := gaps_by_attribute(self.run):
             said.append(several)
         if self.plain is not None and self.found is not None:

@@ -219,11 +219,18 @@ def _score_columns(table: TableFile, asked: Columns) -> tuple[tuple[str, ...], b
 
 
 def without_missing(
-    table: pa.Table, chosen: ColumnChoice, missing: Missing, where: str, repeats: np.ndarray | None
+    table: pa.Table,
+    chosen: ColumnChoice,
+    missing: Missing,
+    where: str,
+    repeats: np.ndarray | None,
+    *,
+    unknown: bool = False,
 ) -> pa.Table:
     """Rows without a label, prediction or group: refused, left out, or in a group of their own.
 
-    ``repeats`` says how many rows each entry of the table stands for.
+    ``repeats`` says how many rows each entry of the table stands for. With ``unknown`` rows without
+    a group stay, and are left out where they are seen through that attribute.
     """
     check_plain(table, chosen.all, where)
     n = np.ones(table.num_rows, dtype=np.int64) if repeats is None else repeats
@@ -240,7 +247,14 @@ def without_missing(
         rows = int(n[absent].sum())
         if not rows:
             continue
-        if column in own:
+        if unknown and column in chosen.sensitive:
+            warnings.warn(
+                f"{rows:,} of {total:,} rows of {where} have no value in the column {column!r} and "
+                "are left out by it",
+                ShasamWarning,
+                stacklevel=2,
+            )
+        elif column in own:
             place = table.column_names.index(column)
             table = table.set_column(place, column, _filled(table.column(column), absent))
         elif missing == "drop":

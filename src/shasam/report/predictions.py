@@ -21,6 +21,7 @@ from shasam.report.columns import (
     PREDICTIONS,
     ColumnChoice,
     Columns,
+    absent_values,
     check_plain,
     checked_score,
     choose,
@@ -203,7 +204,8 @@ def read_predictions(
     kept = ROWS not in table.column_names
     repeats = None if kept else table.column(ROWS).to_numpy()
     table = _with_derived(table, chosen)
-    table = without_missing(table, chosen, asked.missing, where, repeats)
+    unknown = _protocol(metadata, "missing") == "use" and asked.missing == "error"
+    table = without_missing(table, chosen, asked.missing, where, repeats, unknown=unknown)
     if not table.num_rows:
         raise DataError(f"every row of {where} has a missing value; there is nothing to audit")
     t, label_names = codes_of(
@@ -322,7 +324,8 @@ def _by_attribute(
     own = own_groups(source)
     for column in chosen.sensitive:
         given = _names(source.metadata, "sensitive_names") if column == "sensitive" else None
-        s, names = codes_of(table.column(column), column, where, given)
+        known = ~absent_values(table.column(column))  # some are not, in a run that used such rows
+        s, names = codes_of(table.column(column).filter(pa.array(known)), column, where, given)
         if given is None and set(names) <= set(own.get(column, ())):
             s, names = np.array([own[column].index(name) for name in names])[s], own[column]
         if len(names) > MOST_GROUPS and given is None:
@@ -340,7 +343,8 @@ def _by_attribute(
                 Argument("sensitive"),
             )
         attribute = told.get(column) or column
-        found.append(replace(whole, sensitive=s, groups=names, attribute=attribute))
+        seen = whole.only(known)
+        found.append(replace(seen, sensitive=s, groups=names, attribute=attribute))
     if len(found) > 1 and list(chosen.sensitive) != list(own):  # ours hold the intersection
         s, names = intersect([p.sensitive for p in found], [p.groups for p in found])
         attribute = " & ".join(p.attribute for p in found)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from shasam.errors import ShasamWarning
 from shasam.metrics import Estimate, adjusted, catalogue, names_of, values
 from shasam.metrics.intervals import draws_of_runs
 from shasam.metrics.learnt import Learnt, Skill
@@ -25,8 +27,14 @@ from shasam.types import Predictions
 
 def predictions_of(run: RunDirectory) -> Predictions:
     """The test predictions of a run, under its name; of several attributes their intersection."""
-    whole = Columns(sensitive=("sensitive",))
-    return read_predictions(run.file(PREDICTIONS), whole, run.name)[0]
+    return _read(run, Columns(sensitive=("sensitive",)))[0]
+
+
+def _read(run: RunDirectory, asked: Columns) -> list[Predictions]:
+    """What an audit reads; how many rows have no group, a page and a run say themselves."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ShasamWarning)
+        return read_predictions(run.file(PREDICTIONS), asked, run.name)
 
 
 def subject_of(run: RunDirectory, draws: int = 2000, seed: int = 0) -> Subject:
@@ -79,7 +87,7 @@ def by_attribute(run: RunDirectory, draws: int = 2000, seed: int = 0) -> list[Su
 
     Claims about gaps allow for the number of attributes, as in an audit.
     """
-    tables = read_predictions(run.file(PREDICTIONS), Columns(), run.name)
+    tables = _read(run, Columns())
     if len(tables) < 2:
         return []
     found = []

@@ -170,7 +170,7 @@ def predictions_table(
         "id": pa.array(predictions.ids, pa.string()),
         "target": pa.array(predictions.target, pa.int64()),
         "prediction": pa.array(predictions.prediction, pa.int64()),
-        "sensitive": pa.array(predictions.sensitive, pa.int64()),
+        "sensitive": pa.array(predictions.sensitive, pa.int64(), mask=predictions.sensitive < 0),
     }
     for c in range(predictions.scores.shape[1]):
         columns[f"score_{c}"] = pa.array(predictions.scores[:, c], pa.float32())
@@ -194,7 +194,7 @@ def read_predictions(path: str | Path) -> Predictions:
             ids=table.column("id").to_numpy(zero_copy_only=False),
             target=table.column("target").to_numpy(),
             prediction=table.column("prediction").to_numpy(),
-            sensitive=table.column("sensitive").to_numpy(),
+            sensitive=table.column("sensitive").fill_null(-1).to_numpy(),
             scores=np.stack([table.column(n).to_numpy() for n in scores], axis=1),
         )
     except (FileError, KeyError, ValueError, pa.ArrowException) as error:

@@ -20,7 +20,7 @@ from pydantic import (
     model_validator,
 )
 
-from shasam.tables import Missing
+from shasam.tables import MissingInTraining
 
 # -------------------------------------------------------------------------------------------------
 # How training views are drawn: the `data.views` part of a specification.
@@ -183,10 +183,11 @@ class DataSpec(BaseModel):
     seed: Annotated[int, Parameter(name="--split-seed")] = Field(
         0, ge=0, lt=2**31, description="Seed of the split."
     )
-    missing: Missing = Field(
+    missing: MissingInTraining = Field(
         "error",
-        description="Rows without a target or group: error, drop (left out), or group (a group of "
-        "their own, for the sensitive attribute).",
+        description="Rows without a target or group: error, drop (left out), group (a group of "
+        "their own, for the sensitive attribute), or use (rows without a group train the target "
+        "alone).",
     )
     allow_missing: Annotated[bool, Parameter(negative=())] = Field(
         False, description="Skip images that are missing on disk."

@@ -295,6 +295,12 @@ def groups_that_do_not_fit(spec: RunSpec) -> list[str]:
             f"data.groups: {spec.method} keeps something for every group and cannot take several "
             f"attributes in turn; say cross, or choose one of {', '.join(able)}"
         ]
+    if spec.data.missing == "use" and not method.unknown_groups:
+        able = [name for name, kind in entries("method").items() if kind.unknown_groups]
+        return [
+            f"data.missing: {spec.method} needs the group of every row; say drop or group, or "
+            f"choose one of {', '.join(able)}"
+        ]
     return []
 
 
