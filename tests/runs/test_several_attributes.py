@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -466,6 +467,7 @@ def test_several_attributes_with_unknown_ones(tmp_path, groups, capsys):
     if groups == "cross":  # what is advised is enough
         needed = refused(line, capsys).split("--batch-views ")[1].split()[0]
         line[line.index("--batch-views") + 1] = needed
+        shutil.rmtree(folder / "runs")
     command(line)
     run = run_of(folder, "shasam-random")
     found = run.metrics()["attributes"]["test"]

@@ -69,7 +69,7 @@ class RunAnswer:
         ]
         if unknown := self.run.metrics().get("without_group", {}).get("test"):
             said.append(
-                f"{count(unknown)} more test {unit} have no group and are left out of all numbers."
+                f"{count(unknown)} more test {unit} have no group and are not in these numbers."
             )
         if several := gaps_by_attribute(self.run):
             said.append(several)
