@@ -11,7 +11,9 @@ import statistics
 from collections.abc import Mapping
 from pathlib import Path
 
-from experiments.paired import both, interval, read
+from experiments.paired import both, interval, read, shown
+from shasam.metrics import holm
+from shasam.metrics.paired import Comparison
 from shasam.runs.records import Record, by_label, read_records
 
 HERE = Path(__file__).resolve().parent
@@ -102,24 +104,37 @@ MEASURES = {
 
 
 def against_random(experiment: Path) -> str:
-    """Markdown: each row minus ``random``, by setting."""
+    """Markdown: each row minus ``random``, by setting; p is adjusted by Holm over the settings."""
     rows = by_label(read_records(experiment))
+    names = [name for name in rows if not name.endswith(", random")]
+    others = {name: f"{name.partition(', ')[0]}, random" for name in names}
+    names = [name for name in names if others[name] in rows]
+    cells: dict[str, list[str]] = {name: [] for name in names}
+    seeds: dict[str, int] = {}
+    for kind, metric in MEASURES.values():
+        found = {name: both(rows, name + kind, others[name] + kind, metric) for name in names}
+        for name, p in adjusted({name: c for name, (c, _) in found.items()}).items():
+            c, means = found[name]
+            seeds[name] = c.support
+            said = f"{interval(c)}, p {shown(p)}" if c.support > 1 else "one seed"
+            cells[name].append(f"{' / '.join(means)}: {said}")
     out = [
         "| setting | row | seeds | " + " | ".join(MEASURES) + " |",
         "|---" * (len(MEASURES) + 3) + "|",
     ]
-    for label in rows:
-        setting, _, row = label.partition(", ")
-        other = f"{setting}, random"
-        if row == "random" or other not in rows:
-            continue
-        found = [both(rows, label + kind, other + kind, m) for kind, m in MEASURES.values()]
-        cells = [
-            f"{' / '.join(means)}: {interval(c) if c.support > 1 else 'one seed'}"
-            for c, means in found
-        ]
-        out.append(f"| {SETTINGS[setting]} | {row} | {found[0][0].support} | {' | '.join(cells)} |")
+    for name in names:
+        setting, _, row = name.partition(", ")
+        out.append(f"| {SETTINGS[setting]} | {row} | {seeds[name]} | {' | '.join(cells[name])} |")
     return "\n".join(out)
+
+
+def adjusted(found: Mapping[str, Comparison]) -> dict[str, float]:
+    """The p-values of a measure, adjusted by Holm over the settings of each row."""
+    out: dict[str, float] = {}
+    for row in {name.partition(", ")[2] for name in found}:
+        of_row = {name: c.p for name, c in found.items() if name.partition(", ")[2] == row}
+        out.update(zip(of_row, holm(list(of_row.values())), strict=True))
+    return {name: out[name] for name in found}
 
 
 if __name__ == "__main__":

@@ -22,6 +22,6 @@ def _root(variable: str, name: str) -> Path:
     root = Path(os.environ.get(variable) or _BESIDE / name)
     if not root.is_dir():
         pytest.skip(
-            f"what docs/data.md says of {name} was not checked: set {variable} to its folder"
+            f"experiments/manifests was not checked: set {variable} to the folder of {name}"
         )
     return root

@@ -43,6 +43,7 @@ MAY_IMPORT = {
     "report": {"metrics", "runs", "spec", "data"},
     "training": {"sampling", "spec", "methods", "models", "data", "metrics", "runs"},
     "pipeline": {
+        "integrations",
         "programs",
         "spec",
         "training",

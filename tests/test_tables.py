@@ -10,11 +10,12 @@ from types import SimpleNamespace
 
 import pyarrow as pa
 import pyarrow.feather
+import pyarrow.ipc
 import pyarrow.parquet as pq
 import pytest
 
-from shasam.errors import DataError, ShasamWarning
-from shasam.tables import open_table
+from shasam.errors import DataError, MemoryLimitError, ShasamWarning
+from shasam.tables import open_table, read_arrow
 
 ROWS = {"name": ["Zoë", "Äpfel", None], "n": [1, 2, 3], "spare": ["x", "y", "z"]}
 TEXT = "name,n,spare\nZoë,1,x\nÄpfel,2,y\n,3,z\n"
@@ -138,3 +139,51 @@ def test_what_is_no_table_is_a_sentence(tmp_path: Path, content: bytes, says: st
         open_table(path).column_names  # noqa: B018
     with pytest.raises(DataError, match="there is no file"):
         open_table(tmp_path / "none.csv")
+
+
+def _packed(rows: int, compression: str | None, *, as_file: bool) -> pa.BufferReader:
+    zeros = pa.array([0] * rows, pa.int64())
+    texts = pa.array(["a", "b"] * (rows // 2)).dictionary_encode()
+    table = pa.table({"zeros": zeros, "texts": texts})
+    sink = pa.BufferOutputStream()
+    new = pa.ipc.new_file if as_file else pa.ipc.new_stream
+    options = pa.ipc.IpcWriteOptions(compression=compression)
+    with new(sink, table.schema, options=options) as writer:
+        writer.write_table(table)
+    return pa.BufferReader(sink.getvalue())
+
+
+@pytest.mark.parametrize("compression", ["lz4", "zstd"])
+@pytest.mark.parametrize("as_file", [True, False])
+def test_a_compressed_arrow_table_is_measured_before_it_is_unpacked(
+    monkeypatch: pytest.MonkeyPatch, compression: str, as_file: bool
+) -> None:
+    rows = 100_000  # 800 kB of zeros and 400 kB of codes in a few kB
+    source = _packed(rows, compression, as_file=as_file)
+    assert source.size() < 20_000
+    assert read_arrow(source, "x.arrow").num_rows == rows
+    for free, fits in ((2 * 1_300_000, True), (2 * 1_150_000, False)):
+        monkeypatch.setattr("shasam.tables.available_memory", lambda free=free: free)
+        source.seek(0)
+        if fits:
+            assert read_arrow(source, "x.arrow", fields=[0]).column_names == ["zeros"]
+        else:
+            with pytest.raises(MemoryLimitError, match=r"x\.arrow: its rows take 1\.\d MiB"):
+                read_arrow(source, "x.arrow")
+
+
+def test_an_arrow_table_that_is_not_compressed_needs_no_memory(monkeypatch) -> None:
+    monkeypatch.setattr("shasam.tables.available_memory", lambda: 0)
+    assert read_arrow(_packed(1000, None, as_file=False), "x.arrow").num_rows == 1000
+
+
+def test_a_damaged_arrow_message_is_an_error_of_arrow(monkeypatch: pytest.MonkeyPatch) -> None:
+    content = _packed(1000, "zstd", as_file=False).read()
+    found = 0
+    for place in range(0, len(content), 4):
+        damaged = content[:place] + b"\xff\xff\xff\x7f" + content[place + 4 :]
+        try:
+            read_arrow(pa.BufferReader(damaged), "x.arrow")
+        except (pa.ArrowException, MemoryLimitError, OSError, ValueError):
+            found += 1
+    assert found

@@ -2,7 +2,8 @@
 
 ``python -m experiments.learns`` trains what is missing, one thread a run, keeps the records here
 and prints the table; stopped and started again, it goes on. ``--dry`` prints the table of what is
-kept. More data: ``--utkface DIR``, or ``--features``, ``--csv``, ``--target`` and ``--sensitive``.
+kept. More data: ``--utkface DIR``, or ``--features``, ``--csv``, ``--target`` and ``--sensitive``;
+``--only vectors`` leaves the drawn faces out.
 """
 
 from __future__ import annotations
@@ -55,6 +56,8 @@ def asked_for(words: argparse.Namespace) -> list[GridRun]:
     chosen = words.methods.split(",") if words.methods else [*names("method"), "ce@vit"]
     found: list[GridRun] = []
     for name, data in everywhere.items():
+        if words.only not in (None, name):
+            continue
         on_images = name != "vectors"
         own = [m for m in chosen if on_images or not ("@" in m or lookup("method", m).needs_images)]
         for profile in words.profiles.split(","):
@@ -105,6 +108,7 @@ def main(words: list[str] | None = None) -> None:
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--utkface", type=Path)
+    parser.add_argument("--only", choices=("faces", "utkface", "vectors"))
     for name in ("features", "csv", "target", "sensitive"):
         parser.add_argument(f"--{name}")
     parser.add_argument("--dry", action="store_true")

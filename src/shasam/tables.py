@@ -8,6 +8,7 @@ from __future__ import annotations
 import csv
 import glob
 import io
+import struct
 import sys
 import warnings
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -284,11 +285,72 @@ class ArrowTable(TableFile):
 
     def _read(self, columns: list[str], text: Collection[str]) -> pa.Table:
         places = [self.column_names.index(name) for name in columns]
-        options = pa.ipc.IpcReadOptions(included_fields=sorted(places))
         with self._opened() as file:
-            table = pa.ipc.open_file(file, options=options).read_all()
-        table.validate(full=True)  # offsets of a damaged file would lead outside of it
-        return table.select(columns)
+            return read_arrow(file, self.name, fields=sorted(places)).select(columns)
+
+
+def read_arrow(
+    source: BinaryIO | pa.NativeFile, name: str, *, fields: Sequence[int] | None = None
+) -> pa.Table:
+    """The rows of an Arrow IPC file or stream, if they fit in half of the free memory.
+
+    A compressed column can stand for a thousand times its size, so its size is read from the file
+    before a buffer is unpacked. An IPC file is read as the stream that it begins with: its footer
+    could name other places than those that were measured.
+    """
+    start = 8 if source.read(8).startswith(b"ARROW1") else 0
+    free = available_memory()
+    limit = 8 << 30 if free is None else free // 2
+    source.seek(start)
+    size = 0
+    for message in pa.ipc.MessageReader.open_stream(source):
+        size += _unpacked(message)
+        _check(name, size, limit)
+    source.seek(start)
+    options = pa.ipc.IpcReadOptions(included_fields=None if fields is None else list(fields))
+    table = pa.ipc.open_stream(source, options=options).read_all()
+    table.validate(full=True)  # offsets of a damaged file would lead outside of it
+    return table
+
+
+def _unpacked(message: pa.ipc.Message) -> int:
+    """Bytes that the compressed buffers of an Arrow message say they unpack to; 0 without any.
+
+    Reads the message's flatbuffer: pyarrow shows neither the compression nor the buffers.
+    """
+    header, body = memoryview(message.metadata), message.body
+    kind = {"dictionary": 1, "record batch": 0}.get(message.type)
+    if kind is None or body is None:
+        return 0
+    try:
+        batch = _field(header, *struct.unpack_from("<I", header), 2)
+        if batch and kind:  # the batch of a dictionary is the second field of its table
+            batch = _field(header, batch, 1)
+        if not batch or not _field(header, batch, 3):  # not compressed
+            return 0
+        vector = _field(header, batch, 2)
+        (count,) = struct.unpack_from("<I", header, vector)
+        total, content = 0, memoryview(body)
+        for place in range(count):
+            offset, length = struct.unpack_from("<qq", header, vector + 4 + 16 * place)
+            if length:  # a buffer begins with its unpacked size; -1: stored as it is
+                total += max(0, *struct.unpack_from("<q", content, offset))
+        return total
+    except struct.error as error:
+        raise pa.ArrowInvalid("a damaged message") from error
+
+
+def _field(flat: memoryview, table: int, number: int) -> int:
+    """Where the value that field ``number`` of a flatbuffer's table points to begins, 0 without."""
+    (back,) = struct.unpack_from("<i", flat, table)
+    (size,) = struct.unpack_from("<H", flat, table - back)
+    if 4 + 2 * number >= size:
+        return 0
+    (offset,) = struct.unpack_from("<H", flat, table - back + 4 + 2 * number)
+    if not offset:
+        return 0
+    (ahead,) = struct.unpack_from("<I", flat, table + offset)
+    return int(table + offset + ahead)
 
 
 # -------------------------------------------------------------------------------------------------

@@ -153,6 +153,6 @@ def test_failures_are_told_as_without_ray_and_work_without_a_place_is_refused(tm
 
 def test_a_node_that_lacks_the_folder_or_the_version_says_so(tmp_path):
     with pytest.raises(ClusterError, match=f"does not see {tmp_path}/runs/x; start the sweep in"):
-        carry_out(str(tmp_path), "runs/x", "cpu", {}, True, shasam.__version__)
+        carry_out(str(tmp_path), "runs/x", [], {}, shasam.__version__)
     with pytest.raises(ClusterError, match=r"and the sweep 0\.0\.1; install one version"):
-        carry_out(str(tmp_path), "runs/x", "cpu", {}, True, "0.0.1")
+        carry_out(str(tmp_path), "runs/x", [], {}, "0.0.1")

@@ -15,8 +15,9 @@ from shasam.data.inspect import copies
 from shasam.errors import DataError
 from shasam.testing import check_source
 
-# files and bytes of the copies that docs/data.md describes
+# files and bytes of the copies that experiments/manifests describes
 UTKFACE, CELEBA = (23707, 118884149), (30000, 97925081)
+EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 pytestmark = [pytest.mark.real_data, pytest.mark.slow]
 
 
@@ -40,11 +41,11 @@ def cells(data, split: str) -> list[int]:
 
 
 def need_files_of_the_page(folder: Path, files: int, total: int) -> None:
-    """docs/data.md counts and hashes one copy of each set; another has other bytes."""
+    """experiments/manifests counts and hashes one copy of each set; another has other bytes."""
     sizes = [entry.stat().st_size for entry in os.scandir(folder)]
     if (len(sizes), sum(sizes)) != (files, total):
         pytest.skip(
-            f"the counts and hashes of docs/data.md were not checked: {folder.name} is another copy"
+            f"what experiments/manifests counts was not checked: {folder.name} is another copy"
         )
 
 
@@ -94,7 +95,7 @@ def test_celeba_settings(cache: Path) -> None:
 def test_the_manifests_have_the_published_hashes(cache: Path) -> None:
     need_files_of_the_page(utkface_root(), *UTKFACE)
     need_files_of_the_page(celeba_root() / "img_align_celeba", *CELEBA)
-    page = (Path(__file__).parents[2] / "docs" / "data.md").read_text()
+    page = (EXPERIMENTS / "manifests" / "README.md").read_text(encoding="utf-8")
     assert open_data(utk(cache, alpha=4)).manifest.sha256 in page
     assert open_data(utk(cache, alpha=2)).manifest.sha256 in page
     assert open_data(cel(cache, setting="a/m", allow_missing=True)).manifest.sha256 in page

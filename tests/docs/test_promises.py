@@ -9,12 +9,20 @@ from pathlib import Path
 import pytest
 from tests.docs.pages import PAGES, ROOT
 
-TABLE = (ROOT / "docs" / "promises.md").read_text(encoding="utf-8")
-ROWS = [
-    [cell.strip() for cell in line.strip("| ").split(" | ")]
-    for line in TABLE.splitlines()
-    if line.startswith("| ") and not line.startswith("| promise |")
-]
+PAGE = (ROOT / "docs" / "promises.md").read_text(encoding="utf-8")
+
+
+def promises() -> list[tuple[str, str, list[str]]]:
+    """Return the page, the sentence and the tests of every promise."""
+    found = []
+    for section in PAGE.split("\n## ")[1:]:
+        page, _, body = section.partition("\n")
+        for item in re.split(r"^- ", body, flags=re.M)[1:]:
+            found.append((page, item.partition("\n")[0], re.findall(r"`(tests/[^`]+)`", item)))
+    return found
+
+
+PROMISES = promises()
 
 
 def names_in(path: Path) -> set[str]:
@@ -23,14 +31,18 @@ def names_in(path: Path) -> set[str]:
     return {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row[0][:60])
-def test_every_named_test_exists(row: list[str]) -> None:
-    assert len(row) == 3, "a row has a promise, its pages and its tests"
-    _, pages, tests = row
-    for page in pages.split(", "):
-        assert page in PAGES, f"there is no page {page}"
-    for test in tests.split(", "):
+@pytest.mark.parametrize("promise", PROMISES, ids=lambda promise: promise[1][:60])
+def test_every_named_test_exists(promise: tuple[str, str, list[str]]) -> None:
+    page, _, tests = promise
+    assert page in PAGES, f"there is no page {page}"
+    assert tests, "a promise has one or more tests below it"
+    for test in tests:
         assert_there(test)
+
+
+def test_a_promise_is_an_item_of_a_list_below_its_page() -> None:
+    assert len(PROMISES) > 150
+    assert "\n|" not in PAGE  # a row of a table would not be read
 
 
 def assert_there(test: str) -> None:
@@ -49,8 +61,8 @@ def test_every_test_that_a_page_names_exists(page: str) -> None:
 
 
 def test_no_page_is_left_out() -> None:
-    said = {page for _, pages, _ in ROWS for page in pages.split(", ")}
-    linked = {f"docs/{name}" for name in re.findall(r"\]\((\w+\.md)\)", TABLE)}
+    said = {page for page, _, _ in PROMISES}
+    linked = {f"docs/{name}" for name in re.findall(r"\]\((\w+\.md)\)", PAGE)}
     assert said | linked == set(PAGES)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 import sys
 import types
@@ -16,7 +17,9 @@ import shasam
 from shasam.cli import app
 from shasam.errors import FileError, InputError, MissingExtraError, ShasamWarning, TrainingError
 from shasam.integrations.loggers import LOGGERS, NumberLogger, TensorBoard, Trackio, WandB, loggers
+from shasam.pipeline.sweeps import sweep
 from shasam.runs.directory import RunDirectory, read_log
+from shasam.runs.machine import ExecutionOptions
 
 SHORT = {"train.steps": 6, "train.natural_head": False}
 
@@ -176,6 +179,33 @@ def test_the_flag_reaches_every_run_that_train_makes(vectors, monkeypatch, capsy
     app(words.split(), result_action="return_value")
     begun = [fields["settings"]["method"] for event, fields in heard if event == "begin"]
     assert begun == ["balanced", "ce"]
+
+
+@pytest.mark.parametrize("command", ["compare", "sweep"])
+def test_the_flag_reaches_the_runs_of_a_sweep(vectors, monkeypatch, command) -> None:
+    """MLflow in a file that the process of every run writes to; SQLite takes one at a time."""
+    mlflow = pytest.importorskip("mlflow")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "sqlite:///mlflow.db")
+    mlflow.set_tracking_uri("sqlite:///mlflow.db")
+    mlflow.set_experiment("shasam")
+    data = {"name": "embeddings", "features": "x.npy", "csv": "labels.csv", "target": "t"}
+    body = {"train": {"steps": 4}, "data": {**data, "sensitive": "s"}}
+    grid = {"profile": "smoke", "base": body, "runs": [{"method": "ce"}, {"method": "balanced"}]}
+    Path("grid.yaml").write_text(json.dumps(grid))
+    flags = "--features x.npy --csv labels.csv --target t --sensitive s --profile smoke --steps 4"
+    words = {
+        "sweep": "sweep grid.yaml",
+        "compare": f"compare --methods ce,balanced {flags} --seeds 1",
+    }
+    app(f"{words[command]} --log mlflow".split(), result_action="return_value")
+    runs = mlflow.search_runs(experiment_names=["shasam"], output_format="list")
+    assert {run.data.params["method"] for run in runs} == {"ce", "balanced"}
+    assert all("test/accuracy" in run.data.metrics for run in runs)
+
+
+def test_a_sweep_checks_the_name_of_a_logger_before_it_starts_runs(tmp_path) -> None:
+    with pytest.raises(InputError, match="no logger 'papyrus'"):
+        sweep([], tmp_path, ExecutionOptions(log="papyrus"))
 
 
 def test_event_files_are_not_written_through_a_link(tmp_path, monkeypatch) -> None:

@@ -118,7 +118,7 @@ with open(run / "worked", "a") as file:
 def test_two_sweeps_in_one_folder_share_the_runs(tmp_path, monkeypatch):
     names = {"1": "one", "2": "two"}  # by their threads
 
-    def start(run, device, variables, thumbnails):
+    def start(run, flags, variables):
         with open(run.file("output.txt"), "wb") as output:
             name = names[variables["OMP_NUM_THREADS"]]
             command = [sys.executable, "-c", CHILD, str(run.path), name]

@@ -96,7 +96,9 @@ def test_runs_that_are_not_forked_do_not_import_from_the_working_directory(hosti
     spec = resolve(BODY, profile="smoke")
     run = RunDirectory(Path("runs") / spec.name)
     ask_for(spec, RunDirectory(hostile / run.path))
-    process = start_training(run, "cpu", {"PYTHONPATH": ""}, False, folder=hostile, tied=tied)
+    process = start_training(
+        run, ["--device", "cpu", "--no-thumbnails"], {"PYTHONPATH": ""}, folder=hostile, tied=tied
+    )
     assert process.wait(300) == 0, (hostile / run.file("output.txt")).read_text()
     assert imported_from(hostile) == ""
     assert (hostile / run.file("DONE")).is_file()

@@ -29,7 +29,7 @@ from shasam.errors import Argument, DataError, InputError, ShasamError
 from shasam.files import file_sha256, open_regular
 from shasam.memory import available_memory, readable
 from shasam.registry import did_you_mean
-from shasam.tables import open_table
+from shasam.tables import open_table, read_arrow
 
 # -------------------------------------------------------------------------------------------------
 # Arrays from untrusted .npy and .npz files: the shape is checked before memory is allocated.
@@ -410,10 +410,9 @@ def _columns(path: Path, suffix: str, key: str | None, ids: Sequence[str]) -> Ve
 
 def _arrow(path: Path, key: str) -> list[np.ndarray]:
     with pa.memory_map(str(path)) as file:
-        reader = pa.ipc.open_file(file)
-        options = pa.ipc.IpcReadOptions(included_fields=[reader.schema.get_field_index(key)])
-        table = pa.ipc.open_file(file, options=options).read_all()
-    table.validate(full=True)  # offsets of a damaged file would lead outside of it
+        place = pa.ipc.open_file(file).schema.get_field_index(key)
+        file.seek(0)
+        table = read_arrow(file, path.name, fields=[place])
     chunks = [chunk for chunk in table.column(key).chunks if len(chunk)]
     return _same_width([_matrix(chunk, None, path.name) for chunk in chunks], path.name)
 

@@ -174,18 +174,18 @@ class LocalEngine:
 
     def __init__(self, how: ExecutionOptions, thumbnails: bool, stack: ExitStack) -> None:
         self.room = how.jobs or 1
-        self._variables, self._device, self._thumbnails = how.variables(), how.device, thumbnails
+        self._variables, self._flags = how.variables(), how.flags(how.device, thumbnails)
         self._stack = stack
         self._starter: WarmStarter | None = None
 
     def start(self, spec: RunSpec, run: RunDirectory) -> RunProcess:
         ask_for(spec, run)
         if not POSSIBLE:
-            return start_training(run, self._device, self._variables, self._thumbnails)
+            return start_training(run, self._flags, self._variables)
         if self._starter is None:  # not before there is a run to start
             self._starter = self._stack.enter_context(warm_starter(self._variables))
         run.file("output.txt").unlink(missing_ok=True)  # of the last time, or a link
-        words = train_words(run, self._device, self._thumbnails)
+        words = train_words(run, self._flags)
         return self._starter.start(words, run.file("output.txt"))
 
 
@@ -194,6 +194,10 @@ def engine_of(
     how: ExecutionOptions, thumbnails: bool, say: Callable[[str], None]
 ) -> Iterator[Engine]:
     """The engine that is asked for; a Ray that was started for it ends with the block."""
+    if how.log is not None:
+        from shasam.integrations.loggers import loggers
+
+        loggers(how.log)  # a wrong name is said here once, and not by every run
     if how.engine == "local":
         with ExitStack() as stack:
             yield LocalEngine(how, thumbnails, stack)
@@ -212,19 +216,18 @@ def ask_for(spec: RunSpec, run: RunDirectory) -> None:
     write_atomic(run.file("asked.yaml"), spec.as_yaml(), within=run.path)
 
 
-def train_words(run: RunDirectory, device: str, thumbnails: bool) -> list[str]:
-    """The command that trains what was asked for."""
+def train_words(run: RunDirectory, flags: Sequence[str]) -> list[str]:
+    """The command that trains what was asked for; ``flags`` are those of all runs of a sweep."""
     words = ["train", "--config", str(run.file("asked.yaml")), "--out", str(run.path.parent)]
-    words += ["--resume", "--quiet", "--no-report", "--device", device, "--no-color"]
+    words += ["--resume", "--quiet", "--no-report", "--no-color"]
     words.append("--allow-chance")  # a comparison shows such a run, marked
-    return words if thumbnails else [*words, "--no-thumbnails"]
+    return [*words, *flags]
 
 
 def start_training(
     run: RunDirectory,
-    device: str,
+    flags: Sequence[str],
     variables: Mapping[str, str],
-    thumbnails: bool,
     *,
     folder: Path | None = None,
     tied: bool = False,
@@ -233,7 +236,7 @@ def start_training(
 
     ``tied``: it stops when this process ends, however that ends (``shasam.commands.tied``).
     """
-    words = train_words(run, device, thumbnails)
+    words = train_words(run, flags)
     command = [*program_words("tied" if tied else "command"), *words]
     output = (folder or Path()) / run.file("output.txt")
     output.unlink(missing_ok=True)  # of the last time, or a link

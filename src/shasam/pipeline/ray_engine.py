@@ -10,7 +10,7 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,10 +39,11 @@ class RayEngine:
     def __init__(self, how: ExecutionOptions, thumbnails: bool, say: Callable[[str], None]) -> None:
         self.say, self._most = say, how.jobs
         own = {name: value for name, value in os.environ.items() if name.startswith("SHASAM_")}
-        self.variables, self.thumbnails = own | how.variables(), thumbnails
+        self.variables = own | how.variables()
         self.device = how.device
         if self.device == "auto":  # each node for itself would find other devices
             self.device = "cuda" if any(_of(node, "GPU") for node in _nodes()) else "cpu"
+        self.flags = how.flags(self.device, thumbnails)
         self.task = ray.remote(carry_out)
         self._looked, self._room = -NODES_SECONDS, 1
         self._largest = 1  # train.devices of the runs so far
@@ -112,9 +113,8 @@ class RayRun:
         self._task = task.remote(
             str(Path.cwd()),
             str(self._run.path),
-            engine.device,
+            engine.flags,
             engine.variables,
-            engine.thumbnails,
             shasam.__version__,
         )
 
@@ -167,9 +167,8 @@ class RayRun:
 def carry_out(
     folder: str,
     path: str,
-    device: str,
+    flags: Sequence[str],
     variables: Mapping[str, str],
-    thumbnails: bool,
     version: str,
 ) -> int:
     """On a worker: train the run at ``path`` of a working folder; the exit code of its process.
@@ -195,7 +194,7 @@ def carry_out(
             return 0
         _await_lock(run)
         process = start_training(
-            RunDirectory(path), device, variables, thumbnails, folder=Path(folder), tied=True
+            RunDirectory(path), flags, variables, folder=Path(folder), tied=True
         )
         while (code := process.poll()) is None:
             time.sleep(0.2)  # short sleeps: a cancelled task is interrupted between them

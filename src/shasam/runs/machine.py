@@ -330,6 +330,11 @@ class ExecutionOptions(BaseModel):
         None,
         description="Ray address: auto or HOST:PORT. Default: a temporary local Ray.",
     )
+    log: str | None = Field(
+        None,
+        description="Also write the numbers of every run to a logger: tensorboard, mlflow, wandb "
+        "or trackio, or several with commas.",
+    )
 
     @model_validator(mode="after")
     def _address_of_ray(self) -> ExecutionOptions:
@@ -345,6 +350,11 @@ class ExecutionOptions(BaseModel):
     def variables(self) -> dict[str, str]:
         """Environment variables that every run is started with."""
         return variables_of_runs(self.jobs or 1, self._threads, self.reproducible)
+
+    def flags(self, device: str, thumbnails: bool) -> list[str]:
+        """Flags of ``shasam train`` that every run is started with."""
+        words = ["--device", device, *(() if self.log is None else ("--log", self.log))]
+        return words if thumbnails else [*words, "--no-thumbnails"]
 
     def line(self) -> str:
         """What is said where a sweep begins."""

@@ -120,9 +120,9 @@ def _number(text: str) -> str | float:
 # -------------------------------------------------------------------------------------------------
 # What the authors of each method trained with: the entries of profile `paper` for rivals.
 #
-# Lengths that the papers give in epochs stay epochs. `docs/methods.md` has the table with its
-# sources, and says where ours differs: MFD's rate follows a plateau there and a cosine here, and
-# FD-VAE's discriminator has other momenta there.
+# Lengths that the papers give in epochs stay epochs. `experiments/alive/rivals.md` has the table
+# with its sources, and says where ours differs: MFD's rate follows a plateau there and a cosine
+# here, and FD-VAE's discriminator has other momenta there.
 # -------------------------------------------------------------------------------------------------
 
 # crops and flips alone; the papers that say no more than "standard augmentation"
@@ -294,7 +294,7 @@ _SHORT_RUNS: dict[str, Any] = {
 
 PROFILES: dict[str, dict[str, Any]] = {
     # the paper's settings for SHaSaM: 128 px, SGD, 20 + 10 epochs, 96 views, FSCL's stem.
-    # Rivals have what their authors published, see docs/methods.md
+    # Rivals have what their authors published, see experiments/alive/rivals.md
     "paper": {
         "data": {"size": 128},
         "where": {

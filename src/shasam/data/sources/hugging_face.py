@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.ipc
 
 from shasam.data.decode import MAX_BYTES, BadImage, decode
 from shasam.data.folder import PATH, split_words, text
@@ -26,6 +25,7 @@ from shasam.errors import Argument, DataError
 from shasam.files import make_folder, open_regular, remembered_sha256
 from shasam.registry import did_you_mean, register
 from shasam.spec.fields import DataSpec
+from shasam.tables import read_arrow
 
 _IMAGE, _CLASS = "Image", "ClassLabel"  # types of columns in dataset_info.json
 
@@ -60,8 +60,7 @@ class Part:
         for path in self.files:
             try:
                 with pa.memory_map(os.fspath(path)) as file:
-                    piece = pa.ipc.open_stream(file).read_all()
-                piece.validate(full=True)  # offsets of a damaged file would lead outside of it
+                    piece = read_arrow(file, os.fspath(path))
             except (pa.ArrowException, OSError, ValueError) as error:
                 raise DataError(f"{path} cannot be read as an Arrow stream: {error}") from error
             pieces.append(piece.replace_schema_metadata())
