@@ -60,6 +60,13 @@ def ce_oracle(m: Method, b: Batch, stage: str) -> Sequence:
     return [ce(m.classifier(m.encoder(b.images)), b.t_B)]
 
 
+def thresholds_oracle(m: Method, b: Batch, stage: str) -> Sequence:
+    """The head for the group learns from features that it does not change."""
+    features = m.encoder(b.images)
+    own = ce(m.classifier(features), b.t_B)
+    return [own + ce(m.group_head(features.detach()), b.s_B)]
+
+
 def balanced_oracle(m: Method, b: Batch, stage: str) -> Sequence:
     balanced(b, m)
     return ce_oracle(m, b, stage)
@@ -303,7 +310,7 @@ def two_stage(m: Method, b: Batch) -> list[Tensor]:
     for kind, head in m.classifiers.items():
         scores = head(b.features[kind.split("-")[0]])
         for row, (t, s) in enumerate(zip(b.t_B.tolist(), b.s_B.tolist(), strict=True)):
-            weight = float(m.reweight_CG[t, s]) if "-" in kind else 1.0
+            weight = float(m.reweight_KCG[0, t, s]) if "-" in kind else 1.0
             loss = torch.logsumexp(scores[row], 0) - scores[row, t]
             total = total + weight * loss / len(b.t_B)
     return [total]

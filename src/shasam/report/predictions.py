@@ -23,12 +23,16 @@ from shasam.report.columns import (
     PREDICTIONS,
     ColumnChoice,
     Columns,
+    absent_values,
     check_plain,
     checked_score,
     choose,
     codes_of,
     context_of,
     count_column,
+    followed_as_numbers,
+    numbers_of,
+    own_groups,
     without_missing,
 )
 from shasam.tables import TableFile, open_table, slices
@@ -204,18 +208,16 @@ def read_predictions(
     kept = ROWS not in table.column_names
     repeats = None if kept else table.column(ROWS).to_numpy()
     table = _with_derived(table, chosen)
-    table = without_missing(table, chosen, asked.missing, where, repeats)
+    named = ("sensitive",) if "sensitive_names" in metadata else ()
+    numbers = followed_as_numbers(table, chosen, asked, named)
+    unknown = _protocol(metadata, "missing") == "use" and asked.missing == "error"
+    table = without_missing(table, chosen, asked.missing, where, repeats, numbers, unknown=unknown)
     if not table.num_rows:
         raise DataError(f"every row of {where} has a missing value; there is nothing to audit")
     t, label_names = codes_of(
         table.column(chosen.label), chosen.label, where, _class_names(metadata, chosen)
     )
-    if len(label_names) > MOST_CLASSES:
-        raise InputError(
-            f"the label column {chosen.label!r} of {where} has {len(label_names):,} distinct "
-            f"values; an audit takes up to {MOST_CLASSES:,} classes. Name another column with ",
-            Argument("label"),
-        )
+    _check_classes(label_names, chosen.label, where)
     classes, t = _class_order(label_names, t, asked, where)
     positive = classes.index(asked.positive) if asked.positive else None
     if positive is None and len(classes) == 2:
@@ -250,7 +252,7 @@ def read_predictions(
         bins=None if kept else _bins_of(table),
         context=context_of(table, chosen, where),
     )
-    return _by_attribute(whole, table, chosen, source)
+    return _by_attribute(whole, table, chosen, source, numbers)
 
 
 def _bins_of(table: pa.Table) -> np.ndarray | None:
@@ -326,19 +328,32 @@ def _tell(progress: Callable[[int, int], None] | None, rows: int | None, done: i
 
 
 def _by_attribute(
-    whole: Predictions, table: pa.Table, chosen: ColumnChoice, source: TableFile
+    whole: Predictions,
+    table: pa.Table,
+    chosen: ColumnChoice,
+    source: TableFile,
+    numbers: tuple[str, ...],
 ) -> list[Predictions]:
-    """The predictions through each attribute, and through the intersection of several."""
+    """The predictions through each attribute, and through the intersection of several.
+
+    Those that are followed as ``numbers`` come last and are not intersected.
+    """
     where, told = source.name, _told_names(source, chosen)
     outcome = told.get(chosen.label, "" if chosen.label in PLAIN else chosen.label)
     whole, found = replace(whole, outcome=outcome), []
+    own = own_groups(source)
     for column in chosen.sensitive:
+        if column in numbers:
+            continue
         given = _names(source.metadata, "sensitive_names") if column == "sensitive" else None
-        s, names = codes_of(table.column(column), column, where, given)
-        if len(names) > MOST_GROUPS:
+        known = ~absent_values(table.column(column))  # some are not, in a run that used such rows
+        s, names = codes_of(table.column(column).filter(pa.array(known)), column, where, given)
+        if given is None and set(names) <= set(own.get(column, ())):
+            s, names = np.array([own[column].index(name) for name in names])[s], own[column]
+        if len(names) > MOST_GROUPS and given is None:
             raise InputError(
-                f"the sensitive column {column!r} of {where} has {len(names)} distinct values; "
-                f"give groups by a rule, such as ",
+                f"the sensitive column {column!r} of {where} has {len(names)} distinct values, and "
+                f"at most {MOST_GROUPS} groups are compared; give groups by a rule, such as ",
                 Argument("sensitive", f"{column}<35"),
                 f" or '{column}:[0,20,40,60]'",
             )
@@ -350,11 +365,19 @@ def _by_attribute(
                 Argument("sensitive"),
             )
         attribute = told.get(column) or column
-        found.append(replace(whole, sensitive=s, groups=names, attribute=attribute))
-    if len(found) > 1:
+        seen = whole.only(known)
+        found.append(replace(seen, sensitive=s, groups=names, attribute=attribute))
+    if len(found) > 1 and list(chosen.sensitive) != list(own):  # ours hold the intersection
         s, names = intersect([p.sensitive for p in found], [p.groups for p in found])
         attribute = " & ".join(p.attribute for p in found)
         found.append(replace(whole, sensitive=s, groups=names, attribute=attribute))
+    everyone = np.zeros(len(whole), np.int64)
+    for column in numbers:
+        s = numbers_of(table, column, "sensitive", where)
+        attribute = told.get(column) or column
+        found.append(
+            replace(whole, sensitive=everyone, groups=("all",), attribute=attribute, numbers=s)
+        )
     return found
 
 
@@ -405,6 +428,15 @@ def _protocol(metadata: Mapping[str, str], key: str) -> str:
     except (ValueError, RecursionError):
         return ""
     return str(protocol.get(key) or "") if isinstance(protocol, dict) else ""
+
+
+def _check_classes(names: tuple[str, ...], label: str, where: str) -> None:
+    if len(names) > MOST_CLASSES:
+        raise InputError(
+            f"the label column {label!r} of {where} has {len(names):,} distinct "
+            f"values; an audit takes up to {MOST_CLASSES:,} classes. Name another column with ",
+            Argument("label"),
+        )
 
 
 def _class_order(

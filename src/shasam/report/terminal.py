@@ -10,7 +10,8 @@ from rich.table import Table
 from shasam.metrics import Estimate, Slices, catalogue
 from shasam.metrics.scores import SCORE_BINS
 from shasam.output import Screen
-from shasam.report.audits import Pairing
+from shasam.report.along import NumberSubject, print_number
+from shasam.report.audits import AnySubject, Pairing
 from shasam.report.fronts import ThresholdFront
 from shasam.report.subject import Reference, Subject, Timeline
 from shasam.report.verdict import count, found_slices, percent, verdict
@@ -20,7 +21,7 @@ WIDE = 100  # columns from which a metric's label fits beside its name
 
 
 def print_audit(
-    subjects: Sequence[Subject],
+    subjects: Sequence[AnySubject],
     pairs: Sequence[Pairing],
     also: Sequence[str] | None,
     abstain: bool = False,
@@ -28,6 +29,9 @@ def print_audit(
     """All subjects and comparisons; ``also`` as in ``print_subject``."""
     screen = Screen()
     for subject in subjects:
+        if isinstance(subject, NumberSubject):
+            print_number(subject, screen)
+            continue
         print_subject(subject, screen, also)
         if abstain:
             screen.print(_abstention(subject))

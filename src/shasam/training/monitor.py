@@ -29,10 +29,12 @@ from shasam.training.inference import (
     linear_guess,
     mean_cosine,
     on_rows,
+    read_rows,
+    within_class,
 )
 from shasam.training.runtime import Fabric, anybody
 from shasam.training.stage import Ema, StageRun, State, learning_rate
-from shasam.types import Losses
+from shasam.types import Head, Losses
 
 # -------------------------------------------------------------------------------------------------
 # Progress of training on the terminal: a bar, plain lines, or nothing.
@@ -273,6 +275,7 @@ def target_probe(
 ) -> dict[str, float]:
     """Validation accuracy and EO of a linear classifier on the encoder's features."""
     t_N, s_N = data.manifest.t_N, data.manifest.s_N
+    train, val = (rows[torch.from_numpy(s_N[rows.numpy()] >= 0)] for rows in (train, val))
     fit = evenly(train.numpy(), t_N * data.groups + s_N, most, seed)
     read = np.sort(keyed(seed, 1).permutation(val.numpy())[:most])
     found = features_of(method, data, torch.from_numpy(np.concatenate([fit, read])), fabric)
@@ -298,7 +301,8 @@ def evenly(rows: np.ndarray, cell_N: np.ndarray, limit: int, seed: int) -> np.nd
 
 
 # rules that keep the best epoch and read the groups of validation rows
-BY_GROUP = ("worst-cell", "minimax", "optimum")
+BY_GROUP = ("worst-cell", "minimax", "optimum", "least-leakage")
+ACCURACY_TOLERANCE = 0.01  # below the best epoch, that the one with the least leakage may be
 
 
 def merit(counts: Counts, rule: str) -> float:
@@ -318,9 +322,48 @@ def merit(counts: Counts, rule: str) -> float:
     return float(values(counts, ("accuracy",))["accuracy"])
 
 
+def group_leakage(
+    method: Method, run: StageRun, data: TrainingData, rows: Tensor, fabric: Fabric, seed: int
+) -> float:
+    """How well a linear probe reads the group from validation features within a class.
+
+    Each half of the rows is read by a probe of the other half. 1 where it cannot be told.
+    """
+    if run.leakage is not None:
+        return run.leakage
+    cell_N = data.manifest.t_N * data.groups + data.manifest.s_N
+    chosen = keyed(seed).permutation(evenly(rows.numpy(), cell_N, 2 * FIT, seed))
+    found, scored = read_rows(method, data, torch.from_numpy(chosen), fabric)
+    own = found[Head.named(next(iter(scored))).features]  # what the method's own scores are of
+    t_n, s_n = (v[chosen].astype(np.int64) for v in (data.manifest.t_N, data.manifest.s_N))
+    a, b = ((own[h::2], t_n[h::2], s_n[h::2]) for h in (0, 1))
+    read = [within_class(linear_guess, *pair, data.groups) for pair in ((a, b), (b, a))]
+    told = [v for v in read if v is not None]
+    leakage = sum(told) / len(told) if told else 1.0
+    if run.stage.inputs == "features":
+        run.leakage = leakage
+    return leakage
+
+
+def leaks_less(state: State, accuracy: float, leakage: float) -> bool:
+    """Whether an epoch is to be kept: the least leakage within a point of the best accuracy.
+
+    Of equal leakage the higher accuracy. ``state`` has the numbers of the epoch kept so far, and
+    is brought up to date.
+    """
+    state.top_accuracy = max(accuracy, state.top_accuracy or 0.0)
+    least = state.top_accuracy - ACCURACY_TOLERANCE - 1e-12
+    kept = state.best_accuracy
+    worse = accuracy < least or (leakage, -accuracy) >= (-(state.best or 0.0), -(kept or 0.0))
+    if kept is not None and kept >= least and worse:
+        return False
+    state.best, state.best_accuracy = -leakage, accuracy
+    return True
+
+
 def check_selection(rule: str, s_V: np.ndarray) -> None:
     """Refuse a rule that reads groups where the validation rows are all of one."""
-    if rule in BY_GROUP and len(np.unique(s_V)) < 2:
+    if rule in BY_GROUP and len(np.unique(s_V[s_V >= 0])) < 2:
         raise SpecError(
             f"train.selection: {rule} compares groups, and the validation rows have fewer than "
             "two; best and worst-class need no groups"
@@ -341,7 +384,9 @@ def validate(
         scores = next(iter(on_rows(method.logits, method, data, rows, fabric).values()))
     t, s = data.manifest.t_N[rows.numpy()], data.manifest.s_N[rows.numpy()]
     classes, groups = (tuple(map(str, range(n))) for n in (data.classes, data.groups))
-    return Counts.from_codes(t, scores.argmax(1).numpy(), s, classes, groups)
+    known = s >= 0
+    guess = scores.argmax(1).numpy()
+    return Counts.from_codes(t[known], guess[known], s[known], classes, groups)
 
 
 @contextmanager
