@@ -106,6 +106,7 @@ fuzz: $(VENV)/.installed-torch,jpeg,test,test-torch
 bench: $(VENV)/.installed-bench
 	$(BIN)/python -m bench.submodular
 	$(BIN)/python -m bench.million
+	$(BIN)/python -m bench.shards
 	$(BIN)/python -m bench.training
 	$(BIN)/python -m bench.mining
 	$(BIN)/python -m bench.data

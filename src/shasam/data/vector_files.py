@@ -606,7 +606,10 @@ class ParquetShards:
         with _readable(names[0]), _shard(names[0]) as file:
             source = pq.ParquetFile(file)
             key = _named_vectors(source.schema_arrow, key, names[0])
-            first = next(source.iter_batches(1, columns=[key]))
+            first = next(source.iter_batches(_FEW, columns=[key]), None)
+            if first is None:
+                raise InputError(f"{names[0]} is damaged: it has fewer rows than it says")
+            first.validate(full=True)
             dim = _matrix(first.column(0), None, names[0]).shape[1]
         return cls(names, ends, key, dim, os.getcwd())
 

@@ -44,7 +44,7 @@ from shasam.submodular import loops
 from shasam.submodular.bounds import Certificate, serfling
 from shasam.submodular.facility_location import FacilityLocation, clamped_gains
 from shasam.submodular.greedy import Engine, Progress, map_on_ray, maximize
-from shasam.submodular.kernels import Similarity, similarity_matrix
+from shasam.submodular.kernels import Similarity, as_tensor, similarity_matrix
 from shasam.submodular.selection import (
     SelectionPlan,
     SelectionResult,
@@ -243,16 +243,16 @@ class _Judge:
 
     @torch.no_grad()
     def _block(self, z_BD: np.ndarray) -> tuple[np.ndarray, float, np.ndarray]:
-        rows_BD = torch.from_numpy(z_BD)
+        rows_BD = as_tensor(z_BD, "rows")
         best_BK = (
-            similarity_matrix(rows_BD, torch.as_tensor(self.picks_KD), self.work.similarity)
+            similarity_matrix(rows_BD, as_tensor(self.picks_KD, "picks"), self.work.similarity)
             .cummax(1)
             .values
         )
         gain_K = best_BK.sum(0, dtype=torch.float64).diff(prepend=torch.zeros(1).double())
         rise_B = np.zeros(len(z_BD))
         if len(self.witness_RD):
-            witness_RD = torch.as_tensor(self.witness_RD)
+            witness_RD = as_tensor(self.witness_RD, "the sample")
             kernel_BR = similarity_matrix(rows_BD, witness_RD, self.work.similarity).numpy()
             everything = np.arange(len(z_BD))
             clamped_gains(kernel_BR, self.best_R, None, np.zeros(len(z_BD)), everything, rise_B)
@@ -472,8 +472,8 @@ def _nearest(witness_RD: np.ndarray, picks: _Pool, similarity: Similarity) -> np
     """The similarity of each witness to its nearest pick."""
     if not len(witness_RD):
         return np.zeros(0, np.float32)
-    picks_KD = torch.from_numpy(picks.z_ND)
-    return similarity_matrix(torch.from_numpy(witness_RD), picks_KD, similarity).amax(1).numpy()
+    witness, picked = as_tensor(witness_RD, "the sample"), as_tensor(picks.z_ND, "picks")
+    return similarity_matrix(witness, picked, similarity).amax(1).numpy()
 
 
 def _texts(driver: _Driver, row_N: np.ndarray, column: str) -> list[str]:
@@ -507,7 +507,7 @@ def _result(
         groups = [names[number] for number in picks.group_N.tolist()]
     many = len(range(0, rows, _width(work.source.dim, work.part)))
     how = f"lazy, parts of {work.part:,} rows in {many:,} ranges"
-    indices, gains = torch.from_numpy(picks.row_N), torch.from_numpy(told.gain_K)
+    indices, gains = torch.tensor(picks.row_N), torch.tensor(told.gain_K)
     selection = Selection(indices, gains, picks.evaluations, how)
     places = [work.source.place(row) for row in picks.row_N.tolist()]
     return ShardedResult(
