@@ -12,7 +12,8 @@ mining: A anchors, C candidates, P positives
 losses: M rows of a batch with its sets, R represented rows, X rows of one set
 methods: M remembered rows, R rows with a score, Z latent numbers
 metrics: A answers of a first model, B answers of a second one or bins, D resampled draws,
-    K outcomes, P predictions, R rates, S strata, T thresholds, V different values of a score
+    K outcomes, P predictions, R rates, S strata, T thresholds or quantiles,
+    V different values
 report: P predictions, S seeds, T thresholds
 training: P predictions
 """
@@ -192,7 +193,11 @@ class Predictions:
     outcome: str = ""  # what the classes are values of, where that has a telling name
     threshold: float | None = None  # of the positive class's score, where it decided
     span: tuple[float, float] | None = None  # of scores that are no probabilities, scaled to 0..1
+    bins: np.ndarray | None = None  # (n, columns) that scores were put in, where rows were counted
     context: Context = field(default_factory=Context)
+    # (n, G) probabilities of the groups, where the model infers them
+    inferred: np.ndarray | None = None
+    numbers: np.ndarray | None = None  # (n,) the attribute itself, where it is not cut into groups
 
     def __len__(self) -> int:
         return len(self.target)

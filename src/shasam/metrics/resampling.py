@@ -381,7 +381,7 @@ def permutation_p(
 
     Two statistics of every rate share the error: the sum of squares of the groups' standardised
     distances from the mean finds gaps that are spread over groups, their largest finds one group
-    that stands apart. p is the share of permutations whose smallest single p is as small.
+    that stands apart.
     """
     kept_RG = ~np.isnan(rates_RG)
     spread_RG = by_chance_DRG.std(0)
@@ -389,13 +389,22 @@ def permutation_p(
     away = divide(whole - mean_R1, np.broadcast_to(spread_RG, whole.shape), nothing=0.0)
     away = np.where(kept_RG & (spread_RG > 1e-12), away, 0.0)
     found = np.stack([(away**2).sum(-1), np.abs(away).max(-1)], -1)  # (1 + D, R, 2)
+    return smallest_p(found)
+
+
+def smallest_p(found: np.ndarray) -> np.ndarray:
+    """p of every rate (R,) from statistics (1 + D, R, Q), the observed ones first.
+
+    The smallest of the Q single p-values is taken, adjusted for all R x Q of them: p is the share
+    of permutations whose smallest single p, over all rates and statistics, is as small.
+    """
     tests = found.reshape(len(found), -1)
     single = np.empty_like(tests)
     for column, out in zip(tests.T, single.T, strict=True):
         reached = np.searchsorted(np.sort(column), column - 1e-9 * (1 + np.abs(column)))
         out[:] = (len(column) - reached) / len(column)
     smallest = np.sort(single.min(1))
-    own_R = single[0].reshape(len(rates_RG), 2).min(1)
+    own_R = single[0].reshape(found.shape[1:]).min(1)
     return np.searchsorted(smallest, own_R + 1e-12, side="right") / len(smallest)
 
 
