@@ -21,11 +21,11 @@ from shasam.pipeline.build import build_method
 from shasam.registry import entries
 from shasam.report.runs import by_attribute
 from shasam.runs.directory import RunDirectory
-from shasam.sampling import PartlyKnownPlan, TrainingRows, TurnsPlan
+from shasam.sampling import TrainingRows
 from shasam.spec import resolve
 from shasam.spec.fields import DataSpec
 from shasam.training.runtime import Runtime, one_process
-from shasam.training.stage import plan_of
+from shasam.training.stage import PartlyKnownPlan, TurnsPlan, plan_of
 from shasam.training.trainer import Trainer
 from shasam.types import Batch
 
