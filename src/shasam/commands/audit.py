@@ -11,10 +11,8 @@ from cyclopts import Parameter
 from shasam.errors import SpecError
 
 if TYPE_CHECKING:
-    from shasam.report.columns import Columns
-
-if TYPE_CHECKING:
-    from shasam.report.audits import Pairing
+    from shasam.report.along import NumberSubject
+    from shasam.report.audits import AnySubject, Pairing
     from shasam.report.columns import Columns
     from shasam.report.subject import AuditOptions, Subject
 
@@ -33,6 +31,8 @@ def audit(
     missing: Literal["error", "drop", "group"] = "error",
     counts: Annotated[bool, Parameter(negative=())] = False,
     weight: str | None = None,
+    continuous: Annotated[list[str] | None, Parameter(negative=())] = None,
+    discrete: Annotated[list[str] | None, Parameter(negative=())] = None,
     reference: Annotated[list[str] | None, Parameter(negative=())] = None,
     time: str | None = None,
     period: Literal["day", "week", "month", "quarter", "year"] = "month",
@@ -99,6 +99,11 @@ def audit(
         The table is aggregated: column n says how many rows each line stands for.
     weight
         Column with what each row weighs.
+    continuous
+        Sensitive column that is followed as a number, without groups (default: one of more than 20
+        different numbers).
+    discrete
+        Sensitive column whose numbers are groups.
     reference
         Group that the others are compared with (default: the largest); repeat it for several
         attributes.
@@ -175,7 +180,7 @@ def audit(
     """
     from shasam.files import check_writable
     from shasam.output import complain, say
-    from shasam.report.audits import add_summary, limits_of, pairings, write_junit
+    from shasam.report.audits import add_summary, broken_limits, limits_of, pairings, write_junit
     from shasam.report.columns import Columns
     from shasam.report.scenarios import judged, read_scenarios, write_scenarios
     from shasam.report.subject import AuditOptions
@@ -185,7 +190,7 @@ def audit(
         return print_plan(groups, gap, rate, base_rate, level, power)
     if not files:
         raise SpecError("name a table of predictions, such as predictions.csv")
-    limits = limits_of(fail_over or [])
+    limits = limits_of(fail_over or [], along=True)
     if junit is not None and not limits:
         raise SpecError("--junit reports limits; give one with --fail-over, such as eo_mean=0.05")
     for file in (json, html, junit, csv, markdown, scenarios_out):
@@ -194,6 +199,7 @@ def audit(
     columns = Columns(
         label, prediction, tuple(score or ()), tuple(sensitive or ()), threshold, positive,
         tuple(classes or ()), missing, counts, weight, time, tuple(slices or ()), regression,
+        tuple(continuous or ()), tuple(discrete or ()),
     )  # fmt: skip
     drawn = AuditOptions(
         draws, seed, level, strata, min_group, tuple(reference or ()), period, min_slice, front
@@ -208,15 +214,15 @@ def audit(
         if limits or figures is not None or summary is not None:
             raise SpecError("--regression writes --json and --html; leave out the other files")
         return _regressions(files, columns, drawn, json, html)
-    subjects = _measured(files, columns, drawn)
+    subjects, numbers = _measured(files, columns, drawn)
     pairs = pairings(subjects, drawn)
-    flat = [subject for of_file in subjects for subject in of_file]
+    flat: list[AnySubject] = [*(subject for of_file in subjects for subject in of_file), *numbers]
     found = judged(agreed, flat)
     if scenarios_out is not None:
         write_scenarios(scenarios_out, found)
     # Files come before the text: a pipe such as "| head" may close before all of it is read.
     written = _OutputFiles(json, html, figures)
-    lines = written.write(subjects, pairs, drawn, _command(files, columns, drawn))
+    lines = written.write(subjects, pairs, numbers, drawn, _command(files, columns, drawn))
     if junit is not None:
         write_junit(junit, flat, limits)
         lines.append(f"checks: {junit}")
@@ -226,7 +232,7 @@ def audit(
     print_audit(flat, pairs, also, abstain)
     for told in (*lines, *(j.line for j in found)):
         say(told)
-    broken = [line for limit in limits for s in flat if (line := limit.broken(s))]
+    broken = broken_limits(limits, flat)
     broken += [f"scenario: {j.line}" for j in found if j.broken]
     for line in broken:
         complain(line)
@@ -253,6 +259,7 @@ class _OutputFiles:
         self,
         subjects: list[list[Subject]],
         pairs: list[Pairing],
+        numbers: list[NumberSubject],
         drawn: AuditOptions,
         command: str,
     ) -> list[str]:
@@ -261,16 +268,17 @@ class _OutputFiles:
 
         lines = []
         if self.json is not None:
-            write_json(self.json, subjects, pairs, drawn)
+            write_json(self.json, subjects, pairs, drawn, numbers)
             lines.append(f"numbers: {self.json}")
         if self.html is not None:
             from shasam.report import write_audit
 
-            lines.append(f"page: {write_audit(subjects, pairs, self.html, command)}")
+            page = write_audit(subjects, pairs, self.html, command, numbers)
+            lines.append(f"page: {page}")
         if self.figures is not None:
             from shasam.report import write_audit_figures
 
-            write_audit_figures(subjects, pairs, self.figures)
+            write_audit_figures(subjects, pairs, self.figures, numbers)
             lines.append(f"figures: {self.figures}")
         return lines
 
@@ -303,19 +311,24 @@ def _regressions(
         say(f"page: {html}")
 
 
-def _measured(files: list[Path], columns: Columns, drawn: AuditOptions) -> list[list[Subject]]:
+def _measured(
+    files: list[Path], columns: Columns, drawn: AuditOptions
+) -> tuple[list[list[Subject]], list[NumberSubject]]:
     """Every file through every attribute, with a bar where it takes a while."""
     from shasam.output import shown_progress
+    from shasam.report.along import numbers_of_audit
     from shasam.report.audits import subjects_of
     from shasam.report.predictions import read_predictions
 
-    out = []
+    out: list[list[Subject]] = []
+    numbers: list[NumberSubject] = []
     with shown_progress() as progress:
         for file, name in zip(files, _distinct(files), strict=True):
             told = progress(f"reading {name}")
             read = read_predictions(file, columns, name, ids=len(files) > 1, progress=told)
             out.append(subjects_of(read, drawn, progress=progress(f"measuring {name}")))
-    return out
+            numbers += numbers_of_audit(read, drawn)
+    return out, numbers
 
 
 def _distinct(files: list[Path]) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from shasam.metrics.catalogue import Metric, metrics, register
 from shasam.metrics.confidence import Answered, abstention, fit_temperature
 from shasam.metrics.counts import Counts, Estimate, as_json, intersect
+from shasam.metrics.curves import Curves, RateCurve, evaluate_curves
 from shasam.metrics.evaluation import Period, evaluate, evaluate_counts, names_of, over_time, values
 from shasam.metrics.paired import (
     Claim,
@@ -40,12 +41,14 @@ __all__ = [
     "Comparison",
     "Contrast",
     "Counts",
+    "Curves",
     "Estimate",
     "GroupContrast",
     "GroupRate",
     "Metric",
     "Period",
     "Rate",
+    "RateCurve",
     "Slice",
     "Slices",
     "Spread",
@@ -60,6 +63,7 @@ __all__ = [
     "compare_seeds",
     "evaluate",
     "evaluate_counts",
+    "evaluate_curves",
     "evaluate_regression",
     "evaluate_scores",
     "fit_temperature",

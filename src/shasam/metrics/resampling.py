@@ -346,7 +346,11 @@ def _of_a_family(made: Resampling, table: Table) -> Tested | None:
 def _tested(made: Resampling, table: Table) -> Tested:
     rates_RG, _ = compared_rates(made.counts, table, made.positive, made.least)
     drawn, expected = made.noise(table)
-    noise_DRG = np.where(np.isnan(rates_RG), np.nan, rates(drawn) - rates(expected))
+    noise_DRG = rates(drawn) - rates(expected)
+    # a draw in which a small group has no row that is predicted positive has no such rate: it says
+    # nothing of how far that rate may be off
+    noise_DRG = np.where(np.isnan(noise_DRG), 0.0, noise_DRG)
+    noise_DRG = np.where(np.isnan(rates_RG), np.nan, noise_DRG)
     return Tested(
         rates_RG,
         noise_DRG,
@@ -377,7 +381,7 @@ def permutation_p(
 
     Two statistics of every rate share the error: the sum of squares of the groups' standardised
     distances from the mean finds gaps that are spread over groups, their largest finds one group
-    that stands apart. p is the share of permutations whose smallest single p is as small.
+    that stands apart.
     """
     kept_RG = ~np.isnan(rates_RG)
     spread_RG = by_chance_DRG.std(0)
@@ -385,13 +389,22 @@ def permutation_p(
     away = divide(whole - mean_R1, np.broadcast_to(spread_RG, whole.shape), nothing=0.0)
     away = np.where(kept_RG & (spread_RG > 1e-12), away, 0.0)
     found = np.stack([(away**2).sum(-1), np.abs(away).max(-1)], -1)  # (1 + D, R, 2)
+    return smallest_p(found)
+
+
+def smallest_p(found: np.ndarray) -> np.ndarray:
+    """p of every rate (R,) from statistics (1 + D, R, Q), the observed ones first.
+
+    The smallest of the Q single p-values is taken, adjusted for all R x Q of them: p is the share
+    of permutations whose smallest single p, over all rates and statistics, is as small.
+    """
     tests = found.reshape(len(found), -1)
     single = np.empty_like(tests)
     for column, out in zip(tests.T, single.T, strict=True):
         reached = np.searchsorted(np.sort(column), column - 1e-9 * (1 + np.abs(column)))
         out[:] = (len(column) - reached) / len(column)
     smallest = np.sort(single.min(1))
-    own_R = single[0].reshape(len(rates_RG), 2).min(1)
+    own_R = single[0].reshape(found.shape[1:]).min(1)
     return np.searchsorted(smallest, own_R + 1e-12, side="right") / len(smallest)
 
 

@@ -15,10 +15,13 @@ import numpy as np
 from shasam.errors import Argument, InputError, MemoryLimitError, SpecError
 from shasam.files import append, write_named
 from shasam.metrics import Comparison, Slices, adjusted, as_json, catalogue, compare, worst_slices
+from shasam.metrics.counts import Estimate
+from shasam.metrics.curves import Measure, measure_of
 from shasam.metrics.intervals import affordable_draws
 from shasam.metrics.power import smallest_gap
 from shasam.output import complain, markdown_code, markdown_table, markdown_text, visible
 from shasam.registry import did_you_mean
+from shasam.report.along import NumberSubject, number_summary
 from shasam.report.fronts import ThresholdFront
 from shasam.report.subject import AuditOptions, Subject
 from shasam.report.verdict import comparison_line, count, interval, percent, verdict
@@ -29,6 +32,7 @@ from shasam.types import Predictions
 # -------------------------------------------------------------------------------------------------
 
 BASELINE = "ce"
+AnySubject = Subject | NumberSubject
 
 
 @dataclass(frozen=True)
@@ -155,16 +159,35 @@ class Limit:
         end = "" if self.end == "value" else f".{self.end}"
         return f"{self.metric}{end}={self.bound:g}"
 
-    def broken(self, subject: Subject) -> str | None:
+    @property
+    def along(self) -> Measure | None:
+        """What it measures of a curve; None where it is a metric of groups or rows."""
+        return measure_of(self.metric)
+
+    def concerns(self, subjects: Sequence[AnySubject]) -> list[AnySubject]:
+        """The subjects that have the metric: groups and numbers have metrics of their own."""
+        own = [
+            s
+            for s in subjects
+            if self.metric in s.estimates or isinstance(s, NumberSubject) == bool(self.along)
+        ]
+        return own or list(subjects)
+
+    def broken(self, subject: AnySubject) -> str | None:
         """A sentence where the limit is broken; an undefined metric cannot pass."""
         e = subject.estimates.get(self.metric)
         where = f"{subject.name}, by {subject.attribute}"
         if e is None:
-            return f"{self.metric} was not computed for {where} (it needs scores)"
+            why = subject.missing(self.metric) if isinstance(subject, NumberSubject) else (
+                "it needs scores" if self.along is None else "no attribute is followed as a number"
+            )  # fmt: skip
+            return f"{self.metric} was not computed for {where} ({why})"
         found = getattr(e, self.end)
         if not e.defined:
             return f"{self.metric} is undefined for {where}: {e.reason}"
-        high_is_good = catalogue.named(self.metric).better == "high"
+        if self.along is not None and self.along.signed:
+            found = _size(e, self.end)
+        high_is_good = self.along is None and catalogue.named(self.metric).better == "high"
         if found < self.bound if high_is_good else found > self.bound:
             word = "below" if high_is_good else "over"
             name = self.metric if self.end == "value" else f"{self.metric}.{self.end}"
@@ -172,15 +195,31 @@ class Limit:
         return None
 
 
-def limits_of(texts: Sequence[str]) -> list[Limit]:
-    """Parse ``METRIC=LIMIT`` and ``METRIC.low=LIMIT``; ``<=`` and ``>=`` say the side too."""
+def _size(e: Estimate, end: str) -> float:
+    """How far a signed number is from 0: its value, at least (low) or at most (high)."""
+    if end == "low":
+        return max(e.low, -e.high, 0.0)
+    return abs(e.value) if end == "value" else max(-e.low, e.high)
+
+
+def broken_limits(limits: Sequence[Limit], subjects: Sequence[AnySubject]) -> list[str]:
+    """A sentence for every limit that is broken."""
+    return [line for limit in limits for s in limit.concerns(subjects) if (line := limit.broken(s))]
+
+
+def limits_of(texts: Sequence[str], *, along: bool = False) -> list[Limit]:
+    """Parse ``METRIC=LIMIT`` and ``METRIC.low=LIMIT``; ``<=`` and ``>=`` say the side too.
+
+    ``along`` allows metrics of curves.
+    """
     out = []
     for text in texts:
         name, sign, bound = re.match(r"([^<>=]*)(<=|>=|=|)(.*)", text, re.S).groups()  # type: ignore[union-attr]
         metric, dot, end = name.strip().rpartition(".")
         if not dot or end not in ("value", "low", "high"):
             metric, end = name.strip(), "value"
-        right = ">=" if catalogue.named(metric).better == "high" else "<="
+        of_curve = along and measure_of(metric) is not None  # all of them are gaps
+        right = "<=" if of_curve or catalogue.named(metric).better != "high" else ">="
         if sign not in ("", "=", right):
             side = "high" if right == ">=" else "low"
             raise SpecError(f"{text!r}: {metric} is better {side}; write {metric}{right}{bound}")
@@ -201,14 +240,17 @@ def subjects_of(
     tell: Callable[[str], None] = complain,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> list[Subject]:
-    """One subject for each sensitive attribute, and for their intersection.
+    """One subject for each sensitive attribute that has groups, and for their intersection.
 
     Where memory is short, fewer draws are taken; an intersection of too many groups for any is
     left out. ``tell`` reports both. Claims about gaps allow for the number of attributes (Holm's
     adjustment).
     """
-    _check_reference(tables, drawn)
     out: list[Subject] = []
+    tables = [rows for rows in tables if rows.numbers is None]
+    if not tables:
+        return []
+    _check_reference(tables, drawn)
     for number, rows in enumerate(tables):
         progress(number, len(tables))
         what = f"{rows.name}, by {rows.attribute}"
@@ -264,7 +306,10 @@ def _smallest_gap(subject: Subject) -> dict[str, Any] | None:
 
 
 def as_document(
-    subjects: Sequence[Sequence[Subject]], pairings: Sequence[Pairing], drawn: AuditOptions
+    subjects: Sequence[Sequence[Subject]],
+    pairings: Sequence[Pairing],
+    drawn: AuditOptions,
+    numbers: Sequence[NumberSubject] = (),
 ) -> dict[str, Any]:
     """All numbers of an audit, and how the intervals were made, as plain JSON."""
     return {
@@ -287,6 +332,7 @@ def as_document(
                 "verdict": verdict(s),
                 "claim": None if s.claim is None else s.claim.as_dict(),
                 "approximate": s.approximate,
+                "binning_errors": s.binning,
                 "smallest_gap": _smallest_gap(s),
                 "metrics": as_json(s.estimates),
                 "reference": None if s.reference is None else s.reference.as_dict(),
@@ -301,6 +347,7 @@ def as_document(
             for of_file in subjects
             for s in of_file
         ],
+        "numbers": [s.as_dict() for s in numbers],
         "slices": [
             {"model": s.name, **s.slices.as_dict()}
             for of_file in subjects
@@ -316,9 +363,10 @@ def write_json(
     subjects: Sequence[Sequence[Subject]],
     pairings: Sequence[Pairing],
     drawn: AuditOptions,
+    numbers: Sequence[NumberSubject] = (),
 ) -> None:
     """All numbers of an audit in a file."""
-    content = as_document(subjects, pairings, drawn)
+    content = as_document(subjects, pairings, drawn, numbers)
     write_named(path, json.dumps(content, indent=1, allow_nan=False) + "\n")
 
 
@@ -329,12 +377,14 @@ def write_json(
 SHOWN = ("accuracy", "eo_mean", "demographic_parity", "worst_group_accuracy")
 
 
-def write_junit(path: Path, subjects: Sequence[Subject], limits: Sequence[Limit]) -> None:
+def write_junit(path: Path, subjects: Sequence[AnySubject], limits: Sequence[Limit]) -> None:
     """A test case for every limit and subject; a broken limit is a failure."""
     suite = ElementTree.Element("testsuite", name="shasam audit")
     failures = 0
     for subject in subjects:
         for limit in limits:
+            if not any(s is subject for s in limit.concerns(subjects)):
+                continue
             case = ElementTree.SubElement(
                 suite,
                 "testcase",
@@ -345,22 +395,29 @@ def write_junit(path: Path, subjects: Sequence[Subject], limits: Sequence[Limit]
             if broken:
                 failures += 1
                 failure = ElementTree.SubElement(case, "failure", message=visible(broken))
-                failure.text = visible("\n".join(verdict(subject)))
+                failure.text = visible("\n".join(_verdict(subject)))
     suite.set("tests", str(len(suite)))
     suite.set("failures", str(failures))
     ElementTree.indent(suite)
     write_named(path, ElementTree.tostring(suite, encoding="unicode", xml_declaration=True) + "\n")
 
 
+def _verdict(subject: AnySubject) -> list[str]:
+    return subject.lines if isinstance(subject, NumberSubject) else verdict(subject)
+
+
 def add_summary(
     path: Path,
-    subjects: Sequence[Subject],
+    subjects: Sequence[AnySubject],
     limits: Sequence[Limit],
     pairings: Sequence[Pairing],
 ) -> None:
     """Verdicts, headline metrics, limits and comparisons, added to the end of a file."""
     lines = ["## shasam audit", ""]
     for subject in subjects:
+        if isinstance(subject, NumberSubject):
+            lines += number_summary(subject)
+            continue
         lines += [f"### {markdown_text(subject.name)}, by {markdown_text(subject.attribute)}", ""]
         lines += [markdown_text(" ".join(verdict(subject))), ""]
         rows = []
@@ -385,6 +442,7 @@ def add_summary(
             ]
             for s in subjects
             for limit in limits
+            if any(s is own for own in limit.concerns(subjects))
         ]
         lines += [*markdown_table(["audit", "limit", "result"], rows), ""]
     lines += [f"- {markdown_text(p.line)} ({markdown_text(p.attribute)})" for p in pairings]

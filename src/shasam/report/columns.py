@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +16,7 @@ from shasam.metrics.evaluation import days_of
 from shasam.metrics.slices import column_of_rule, is_rule
 from shasam.registry import did_you_mean
 from shasam.rule_text import columns_of_rule
+from shasam.runs.directory import attribute_columns
 from shasam.tables import NO_VALUE, Missing, TableFile, advice
 from shasam.types import Context
 
@@ -27,6 +29,7 @@ PREDICTIONS = ("prediction", "predicted", "y_pred")
 SENSITIVE = ("sensitive", "group")
 COUNTS = ("n", "count")
 ID = "id"
+MOST_AS_GROUPS = 20  # different numbers; a column of more is followed as it is
 
 
 @dataclass(frozen=True)
@@ -46,6 +49,8 @@ class Columns:
     time: str | None = None  # when each row is from
     slices: tuple[str, ...] = ()  # columns and rules such as age<35
     regression: bool = False  # label and prediction are numbers
+    continuous: tuple[str, ...] = ()  # attributes that are followed as numbers
+    discrete: tuple[str, ...] = ()  # attributes whose values are groups
 
 
 @dataclass(frozen=True)
@@ -99,7 +104,7 @@ def choose(table: TableFile, asked: Columns) -> ColumnChoice:
         )
     label = _find(table, asked.label, LABELS, "label", Argument("label"))
     found, derived = [], []
-    for column in asked.sensitive or (None,):
+    for column in asked.sensitive or own_groups(table) or (None,):
         needed = None
         if column is not None and column not in table.column_names:
             needed = columns_of_rule(column, table.column_names)
@@ -134,6 +139,22 @@ def choose(table: TableFile, asked: Columns) -> ColumnChoice:
         label, prediction, scores, tuple(found), asked.weight, asked.time, sliced, rules,
         tuple(derived), offered,
     )  # fmt: skip
+
+
+def own_groups(table: TableFile) -> dict[str, tuple[str, ...]]:
+    """The columns of several attributes and of their intersection, with their groups in order.
+
+    Predictions of a run that had several hold them; {} of any other table.
+    """
+    try:
+        found = json.loads(table.metadata.get("attributes", "[]"))
+        columns = attribute_columns([str(attribute["name"]) for attribute in found])
+        groups = [tuple(map(str, attribute["groups"])) for attribute in found]
+        whole = tuple(map(str, json.loads(table.metadata.get("sensitive_names", "[]"))))
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return {}
+    named = {**dict(zip(columns, groups, strict=True)), "sensitive": whole}
+    return named if len(named) > 2 and set(named) <= set(table.column_names) else {}
 
 
 def _sliced(table: TableFile, asked: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -201,19 +222,27 @@ def _score_columns(table: TableFile, asked: Columns) -> tuple[tuple[str, ...], b
 
 
 def without_missing(
-    table: pa.Table, chosen: ColumnChoice, missing: Missing, where: str, repeats: np.ndarray | None
+    table: pa.Table,
+    chosen: ColumnChoice,
+    missing: Missing,
+    where: str,
+    repeats: np.ndarray | None,
+    numbers: Collection[str] = (),
+    *,
+    unknown: bool = False,
 ) -> pa.Table:
     """Rows without a label, prediction or group: refused, left out, or in a group of their own.
 
-    ``repeats`` says how many rows each entry of the table stands for.
+    ``repeats`` says how many rows each entry of the table stands for. An attribute among
+    ``numbers`` has no groups. With ``unknown`` rows without a group stay, and are left out where
+    they are seen through that attribute.
     """
     check_plain(table, chosen.all, where)
     n = np.ones(table.num_rows, dtype=np.int64) if repeats is None else repeats
     total = int(n.sum())
     own = {*chosen.sensitive, *chosen.sliced} if missing == "group" else set()
     own -= {column_of_rule(rule) for rule in chosen.rules} - set(chosen.sensitive)
-    classified = {chosen.label, chosen.prediction, chosen.weight, chosen.time}
-    own -= classified
+    own -= {chosen.label, chosen.prediction, chosen.weight, chosen.time, *numbers}
     lost = np.zeros(table.num_rows, dtype=bool)
     for column in chosen.complete:
         if column in chosen.scores:
@@ -222,7 +251,14 @@ def without_missing(
         rows = int(n[absent].sum())
         if not rows:
             continue
-        if column in own:
+        if unknown and column in chosen.sensitive:
+            warnings.warn(
+                f"{rows:,} of {total:,} rows of {where} have no value in the column {column!r} and "
+                "are left out by it",
+                ShasamWarning,
+                stacklevel=2,
+            )
+        elif column in own:
             place = table.column_names.index(column)
             table = table.set_column(place, column, _filled(table.column(column), absent))
         elif missing == "drop":
@@ -250,6 +286,42 @@ def check_plain(table: pa.Table, columns: Iterable[str], where: str) -> None:
                 f"the column {column!r} of {where} holds {str(kind)[:60]}, where each row needs "
                 "one value; write a column with that value"
             )
+
+
+def followed_as_numbers(
+    table: pa.Table, chosen: ColumnChoice, asked: Columns, named: Collection[str]
+) -> tuple[str, ...]:
+    """The attributes that are not cut into groups: asked for, or of many different numbers.
+
+    Columns of ``named`` hold codes that the file gives names to.
+    """
+    for argument, columns in (("continuous", asked.continuous), ("discrete", asked.discrete)):
+        for column in columns:
+            if column not in chosen.sensitive:
+                raise InputError(
+                    Argument(argument, column),
+                    f" says how a sensitive attribute is taken, and {column!r} is none; add ",
+                    Argument("sensitive", column),
+                )
+    found = []
+    for column in chosen.sensitive:
+        values = table.column(column)
+        holds = pa.types.is_integer(values.type) or pa.types.is_floating(values.type)
+        if column in asked.continuous and column in asked.discrete:
+            raise InputError(
+                f"{column!r} cannot be both ", Argument("continuous"), " and ", Argument("discrete")
+            )
+        if column in asked.continuous:
+            if not holds:
+                raise InputError(
+                    Argument("continuous", column), f": the column holds {values.type}, no numbers"
+                )
+            found.append(column)
+        elif holds and column not in (*asked.discrete, *named):
+            different = pc.count_distinct(values, mode="only_valid").as_py()
+            if different > MOST_AS_GROUPS:
+                found.append(column)
+    return tuple(found)
 
 
 def codes_of(
@@ -335,6 +407,8 @@ def _whole_numbers(values: pa.ChunkedArray, column: str, where: str) -> pa.Chunk
             f"the column {column!r} of {where} holds fractions; it needs classes or groups "
             "(a probability belongs in ",
             Argument("score"),
+            ", and a sensitive number is followed as it is with ",
+            Argument("continuous", column),
             ")",
         )
     return values.cast(pa.int64())

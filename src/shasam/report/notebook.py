@@ -17,7 +17,8 @@ import pyarrow as pa
 
 from shasam.errors import InputError, LimitError, ShasamWarning
 from shasam.metrics import by_group
-from shasam.report.audits import as_document, limits_of, subjects_of
+from shasam.report.along import NumberSubject, numbers_of_audit
+from shasam.report.audits import AnySubject, as_document, broken_limits, limits_of, subjects_of
 from shasam.report.bias_audit import BiasAudit, bias_audit, header_of
 from shasam.report.columns import Columns
 from shasam.report.predictions import read_predictions
@@ -64,6 +65,8 @@ def audit(
     missing: Missing = "error",
     counts: bool = False,
     weight: str | None = None,
+    continuous: str | Sequence[str] | None = None,
+    discrete: str | Sequence[str] | None = None,
     reference: str | Sequence[str] | None = None,
     time: str | None = None,
     period: Literal["day", "week", "month", "quarter", "year"] = "month",
@@ -94,6 +97,8 @@ def audit(
     missing: Missing = "error",
     counts: bool = False,
     weight: str | None = None,
+    continuous: str | Sequence[str] | None = None,
+    discrete: str | Sequence[str] | None = None,
     reference: str | Sequence[str] | None = None,
     time: str | None = None,
     period: Literal["day", "week", "month", "quarter", "year"] = "month",
@@ -141,6 +146,11 @@ def audit(
         The table is aggregated: column n says how many rows each line stands for.
     weight
         Column with what each row weighs.
+    continuous
+        Sensitive columns that are followed as numbers, without groups (default: those of more than
+        20 different numbers).
+    discrete
+        Sensitive columns whose numbers are groups.
     reference
         Group that the others are compared with (default: the largest), one for each attribute.
     time
@@ -200,6 +210,8 @@ def audit(
         weight,
         time,
         _names(slices),
+        continuous=_names(continuous),
+        discrete=_names(discrete),
     )
     drawn = AuditOptions(
         draws, seed, level, strata, min_group, _names(reference), period, min_slice, front
@@ -212,8 +224,9 @@ def audit(
         raise InputError("about belongs to a form; add standard='ll144'")
     agreed = [] if scenarios is None else _agreed(scenarios)
     read = read_predictions(MemoryTable.of(data), columns, name, ids=False)
-    subjects = subjects_of(read, drawn, tell=_warn)
-    return Audit(tuple(subjects), drawn, columns, tuple(judged(agreed, subjects)))
+    subjects, numbers = subjects_of(read, drawn, tell=_warn), numbers_of_audit(read, drawn)
+    found = judged(agreed, [*subjects, *numbers])
+    return Audit(tuple(subjects), drawn, columns, tuple(found), tuple(numbers))
 
 
 def _agreed(given: str | Path | Sequence[Mapping[str, Any]]) -> list[Scenario]:
@@ -224,37 +237,47 @@ def _agreed(given: str | Path | Sequence[Mapping[str, Any]]) -> list[Scenario]:
 
 @dataclass(frozen=True)
 class Audit:
-    """Hold what was found, one subject for each sensitive attribute and their intersection."""
+    """Hold what was found, one subject for each sensitive attribute and their intersection.
+
+    Attributes that are followed without groups are ``numbers``; their ``found.curves`` hold the
+    curves.
+    """
 
     subjects: tuple[Subject, ...]
     drawn: AuditOptions
     columns: Columns = field(repr=False, default_factory=Columns)
     scenarios: tuple[Judged, ...] = ()
+    numbers: tuple[NumberSubject, ...] = ()
+
+    @property
+    def everything(self) -> tuple[AnySubject, ...]:
+        """List the subjects of all attributes, those with groups first."""
+        return (*self.subjects, *self.numbers)
 
     def __getitem__(self, metric: str) -> Any:
         """The estimate of a metric; by attribute, where there are several."""
-        found = {s.attribute: s.estimates[metric] for s in self.subjects if metric in s.estimates}
+        found = {s.attribute: s.estimates[metric] for s in self.everything if metric in s.estimates}
         if not found:
-            known = ", ".join(self.subjects[0].estimates)
+            known = ", ".join(dict.fromkeys(k for s in self.everything for k in s.estimates))
             raise KeyError(f"there is no metric {metric!r} here; there are: {known}")
-        return next(iter(found.values())) if len(self.subjects) == 1 else found
+        return next(iter(found.values())) if len(self.everything) == 1 else found
 
     def __str__(self) -> str:
-        return "\n".join(line for s in self.subjects for line in self._verdict(s))
+        return "\n".join(line for s in self.everything for line in self._verdict(s))
 
-    def _verdict(self, subject: Subject) -> list[str]:
-        lines = verdict(subject)
-        return lines if len(self.subjects) == 1 else [f"By {subject.attribute}:", *lines]
+    def _verdict(self, subject: AnySubject) -> list[str]:
+        lines = subject.lines if isinstance(subject, NumberSubject) else verdict(subject)
+        return lines if len(self.everything) == 1 else [f"By {subject.attribute}:", *lines]
 
     def to_dict(self) -> dict[str, Any]:
         """Convert all numbers to plain JSON, the content of ``shasam audit --json``."""
-        return as_document([list(self.subjects)], [], self.drawn)
+        return as_document([list(self.subjects)], [], self.drawn, self.numbers)
 
     def to_frame(self) -> Any:
         """Make a frame with a row for each attribute and metric: pandas if there is, else Arrow."""
         rows = [
             {"attribute": s.attribute, "metric": key, **e.as_dict(), "p": e.p}
-            for s in self.subjects
+            for s in self.everything
             for key, e in s.estimates.items()
         ]
         return _framed(rows, ["attribute", "metric"])
@@ -266,6 +289,8 @@ class Audit:
         The index of a pandas frame is the group, and the attribute where there are several.
         """
         rows = []
+        if not self.subjects:
+            raise InputError("there are no groups: the attribute is followed as a number")
         for s in self.subjects:
             own = by_group(s.counts, positive=s.positive, level=s.drawn.level)
             accuracy = {r.group: r.estimate for r in s.groups if r.kind == "accuracy"}
@@ -286,7 +311,7 @@ class Audit:
         """Draw the figures of the page, by name; a notebook shows the last value of a cell."""
         from shasam.report.page import audit_figures
 
-        found = audit_figures([list(self.subjects)], [])
+        found = audit_figures([list(self.subjects)], [], self.numbers)
         return {key: Figure(str(figure)) for key, figure in found.items()}
 
     def check(self, limits: Mapping[str, float] | None = None, /, **more: float) -> Audit:
@@ -298,8 +323,8 @@ class Audit:
         given = {**(limits or {}), **more}
         if not given and not self.scenarios:
             raise InputError("give at least one limit, such as check(eo_mean=0.05)")
-        asked = limits_of([f"{key}={value}" for key, value in given.items()])
-        broken = [line for limit in asked for s in self.subjects if (line := limit.broken(s))]
+        asked = limits_of([f"{key}={value}" for key, value in given.items()], along=True)
+        broken = broken_limits(asked, self.everything)
         broken += [f"scenario: {j.line}" for j in self.scenarios if j.broken]
         if broken:
             raise LimitError("; ".join(broken))
@@ -321,7 +346,7 @@ class Audit:
         from shasam.files import write_named
         from shasam.report.page import audit_page
 
-        page = audit_page([list(self.subjects)], [], self._call())
+        page = audit_page([list(self.subjects)], [], self._call(), self.numbers)
         if path is not None:
             write_named(Path(path), page)
         return page

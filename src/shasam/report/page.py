@@ -19,13 +19,20 @@ from shasam.files import write_atomic, write_named
 from shasam.metrics.odds import ModelFront
 from shasam.output import visible
 from shasam.report import charts
+from shasam.report.along import NOTE, NumberSubject
 from shasam.report.answer import RunAnswer
 from shasam.report.audits import Limit, Pairing
 from shasam.report.charts import RATES, DecisionScores, bars, forest
 from shasam.report.comparison import audit_settings, settings_of
 from shasam.report.fronts import ThresholdFront
 from shasam.report.model_section import Budget, detail, strongest, tiles
-from shasam.report.runs import learnt_of, opened_runs, recorded_subject, subject_of
+from shasam.report.runs import (
+    by_attribute,
+    learnt_of,
+    opened_runs,
+    recorded_subject,
+    subject_of,
+)
 from shasam.report.subject import Subject
 from shasam.report.svg import COLOURS, marker
 from shasam.report.verdict import (
@@ -114,6 +121,7 @@ def write_report(
     }
     if single:
         context |= _of_one(run, subjects[0], details[0])
+        context |= _of_attributes(by_attribute(run, draws, seed))
     else:
         context |= _comparison(opened, settings)
     left = len({r.method for r in opened}) - len(chosen)
@@ -164,6 +172,22 @@ def _of_one(run: RunDirectory, subject: Subject, own: dict[str, Any]) -> dict[st
     }
 
 
+def _of_attributes(subjects: Sequence[Subject]) -> dict[str, Any]:
+    """What a run with several sensitive attributes says: all of them, the widest gap first."""
+    if not subjects:
+        return {}
+    *single, _ = subjects  # the whole page is about the intersection, which is last
+    return {
+        "verdict": verdict_over(subjects),
+        "more": verdict(subjects[-1]),
+        "forests": _forests(subjects),
+        "forest_says": "Combined groups come last.",
+        "attributes": [
+            detail(s, None, f"a{i}", Budget(0), brief=True) for i, s in enumerate(single)
+        ],
+    }
+
+
 def _answered(run: RunDirectory, subject: Subject, own: dict[str, Any]) -> dict[str, list[str]]:
     """The plain model beside the run, and what to do first; what a probe says goes to its part."""
     own["probe_says"] = " ".join(_probe_line(run, subject))
@@ -198,13 +222,16 @@ def render(context: dict[str, Any]) -> str:
         f"script-src '{style_hash(script)}'; base-uri 'none'; form-action 'none'"
     )
     toc = [("verdict", "Verdict")]
+    toc += [("numbers", f"Along {n['attribute']}") for n in context.get("numbers", [])[:1]]
     toc += [(s["id"], s["short"]) for s in context["settings"][:6]]
     if context["single"]:
         d = context["details"][0]
         toc.append(("groups", "Groups"))
+        if context.get("attributes"):
+            toc.append(("attributes", "Attributes"))
         if d["curves"] or d["maps"] or d["probe"] or d["mining"]:
             toc.append(("training", "Research"))
-    else:
+    elif context["details"] or context.get("regressions"):
         toc.append(("details", "Closer"))
     toc.append(("provenance", "Provenance"))
     return environment.get_template("report.html.j2").render(
@@ -215,7 +242,9 @@ def render(context: dict[str, Any]) -> str:
             "to_do": [],
             "forests": [],
             "forest_says": "",
+            "attributes": [],
             "regressions": [],
+            "numbers": [],
         }
         | context,
         toc=toc,
@@ -293,17 +322,30 @@ def figures_of(
 
 
 def write_audit(
-    subjects: Sequence[Sequence[Subject]], pairs: Sequence[Pairing], out: Path, command: str
+    subjects: Sequence[Sequence[Subject]],
+    pairs: Sequence[Pairing],
+    out: Path,
+    command: str,
+    numbers: Sequence[NumberSubject] = (),
 ) -> Path:
     """Write the page of an audit; returns ``out``."""
-    write_named(Path(out), audit_page(subjects, pairs, command))
+    write_named(Path(out), audit_page(subjects, pairs, command, numbers))
     return Path(out)
 
 
 def audit_page(
-    subjects: Sequence[Sequence[Subject]], pairs: Sequence[Pairing], command: str
+    subjects: Sequence[Sequence[Subject]],
+    pairs: Sequence[Pairing],
+    command: str,
+    numbers: Sequence[NumberSubject] = (),
 ) -> str:
-    """The page of an audit: files side by side, each through each sensitive attribute."""
+    """The page of an audit: files side by side, each through each sensitive attribute.
+
+    ``numbers`` are the attributes that are followed without groups.
+    """
+    subjects = [of_file for of_file in subjects if of_file]
+    if not subjects:
+        return render(_of_numbers(numbers, command))
     single = len(subjects) == 1 and len(subjects[0]) == 1
     flat = [s for of_file in subjects for s in of_file]
     budget = Budget(0)
@@ -336,21 +378,56 @@ def audit_page(
         "method_note": note(first),
         "recompute": command,
     }
+    if numbers:
+        context["numbers"] = [s.section() for s in numbers]
+        context["method_note"] += f" {NOTE}"
     return render(context)
 
 
+def _of_numbers(numbers: Sequence[NumberSubject], command: str) -> dict[str, Any]:
+    """The page of an audit whose attributes are all followed as numbers."""
+    first = numbers[0]
+    names = list(dict.fromkeys(s.name for s in numbers))
+    return {
+        "single": False,
+        "title": f"Audit of {joined(names[:4])}",
+        "kicker": f"shasam audit · {count(first.rows.total)} test {first.unit}, "
+        f"along {joined(list(dict.fromkeys(s.attribute for s in numbers)))}",
+        "verdict": first.lines if len(numbers) == 1 else [
+            f"{s.name}, by {s.attribute}: {line}" for s in numbers for line in s.lines[:-2]
+        ],
+        "tiles": [],
+        "settings": [],
+        "details": [],
+        "numbers": [s.section() for s in numbers],
+        "unit": first.unit,
+        "details_title": "",
+        "details_left_out": "",
+        "missing": [],
+        "level": f"{100 * first.drawn.level:g}",
+        "method_note": NOTE,
+        "recompute": command,
+    }  # fmt: skip
+
+
 def write_audit_figures(
-    subjects: Sequence[Sequence[Subject]], pairs: Sequence[Pairing], folder: Path
+    subjects: Sequence[Sequence[Subject]],
+    pairs: Sequence[Pairing],
+    folder: Path,
+    numbers: Sequence[NumberSubject] = (),
 ) -> None:
     """The figures of an audit as SVG files."""
-    for name, figure in audit_figures(subjects, pairs).items():
+    for name, figure in audit_figures(subjects, pairs, numbers).items():
         charts.save(figure, folder / f"{name}.svg")
 
 
 def audit_figures(
-    subjects: Sequence[Sequence[Subject]], pairs: Sequence[Pairing]
+    subjects: Sequence[Sequence[Subject]],
+    pairs: Sequence[Pairing],
+    numbers: Sequence[NumberSubject] = (),
 ) -> dict[str, Markup]:
     """The figures of an audit by name."""
+    subjects = [of_file for of_file in subjects if of_file]
     flat = [s for of_file in subjects for s in of_file]
     settings = _audit_settings(subjects, pairs)
     found = figures_of(settings, flat)
@@ -358,6 +435,9 @@ def audit_figures(
         found |= {f"forest-{i}": f["figure"] for i, f in enumerate(_forests(flat))}
     for i, subject in enumerate(flat):
         found |= _of_audits(subject, i)
+    for i, number in enumerate(numbers):
+        curves = number.drawn_curves()
+        found |= {f"curve-{i}-{k}": number.figure(c) for k, c in enumerate(curves)}
     return {name: figure for name, figure in found.items() if figure}
 
 
@@ -365,7 +445,7 @@ def _audit_settings(
     subjects: Sequence[Sequence[Subject]], pairs: Sequence[Pairing]
 ) -> list[dict[str, Any]]:
     # a figure with one point is left out
-    return [] if len(subjects) == 1 else audit_settings(subjects, pairs)
+    return [] if len(subjects) < 2 else audit_settings(subjects, pairs)
 
 
 def _audit_verdict(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -14,6 +15,7 @@ import pyarrow.compute as pc
 
 from shasam.errors import Argument, DataError, InputError
 from shasam.metrics import intersect
+from shasam.metrics.scores import SCORE_BINS
 from shasam.registry import did_you_mean
 from shasam.report.columns import (
     ID,
@@ -21,12 +23,16 @@ from shasam.report.columns import (
     PREDICTIONS,
     ColumnChoice,
     Columns,
+    absent_values,
     check_plain,
     checked_score,
     choose,
     codes_of,
     context_of,
     count_column,
+    followed_as_numbers,
+    numbers_of,
+    own_groups,
     without_missing,
 )
 from shasam.tables import TableFile, open_table, slices
@@ -40,8 +46,8 @@ from shasam.types import Predictions
 # -------------------------------------------------------------------------------------------------
 
 ROWS = "#rows"  # the column of counts in what is returned
-BINS = 3000  # of scores: a multiple of the 15 of calibration and of the 100 of densities
 MOST_ROWS = 2_000_000  # that are kept; beyond that they are counted
+_SURELY = 1.25  # times as many, by the length of the first lines
 MOST_SCORES = 2  # columns whose bins are counted together
 MOST_COUNTED = 2**53  # rows; a float64 holds every whole number up to it
 _MERGE = 16  # counted batches that wait to be added up
@@ -87,7 +93,7 @@ def counted(
     for score, place in zip(chosen.scores, bins, strict=True):
         means = _means(whole, score, place, threshold if len(bins) == 1 else None)
         whole = whole.set_column(whole.column_names.index(score), score, pa.array(means))
-    return whole.select([*chosen.all, ROWS])
+    return whole.select([*chosen.all, *bins, ROWS])
 
 
 def given_counts(source: TableFile, chosen: ColumnChoice, column: str) -> pa.Table:
@@ -128,7 +134,7 @@ def _binned(
     sure = np.zeros(batch.num_rows, dtype=bool)
     for column, place in zip(chosen.scores, bins, strict=True):
         x = checked_score(batch.column(column), column, where, first=done)
-        scaled = x * BINS
+        scaled = x * SCORE_BINS
         edge = np.floor(scaled)
         batch = batch.append_column(place, pa.array((2 * edge + (scaled != edge)).astype(np.int16)))
         batch = batch.set_column(batch.column_names.index(column), column, pa.array(x))
@@ -142,7 +148,7 @@ def _means(table: pa.Table, score: str, place: str, threshold: float | None) -> 
     n = table.column(ROWS).to_numpy()
     mean = table.column(score).to_numpy() / n
     bins = table.column(place).to_numpy().astype(np.int64)
-    mean = np.where(bins % 2 == 0, (bins // 2) / BINS, mean)  # free of rounding on the edges
+    mean = np.where(bins % 2 == 0, (bins // 2) / SCORE_BINS, mean)  # free of rounding on the edges
     if threshold is None:
         return mean
     sure = table.column(_SURE).to_numpy(zero_copy_only=False)
@@ -202,18 +208,16 @@ def read_predictions(
     kept = ROWS not in table.column_names
     repeats = None if kept else table.column(ROWS).to_numpy()
     table = _with_derived(table, chosen)
-    table = without_missing(table, chosen, asked.missing, where, repeats)
+    named = ("sensitive",) if "sensitive_names" in metadata else ()
+    numbers = followed_as_numbers(table, chosen, asked, named)
+    unknown = _protocol(metadata, "missing") == "use" and asked.missing == "error"
+    table = without_missing(table, chosen, asked.missing, where, repeats, numbers, unknown=unknown)
     if not table.num_rows:
         raise DataError(f"every row of {where} has a missing value; there is nothing to audit")
     t, label_names = codes_of(
         table.column(chosen.label), chosen.label, where, _class_names(metadata, chosen)
     )
-    if len(label_names) > MOST_CLASSES:
-        raise InputError(
-            f"the label column {chosen.label!r} of {where} has {len(label_names):,} distinct "
-            f"values; an audit takes up to {MOST_CLASSES:,} classes. Name another column with ",
-            Argument("label"),
-        )
+    _check_classes(label_names, chosen.label, where)
     classes, t = _class_order(label_names, t, asked, where)
     positive = classes.index(asked.positive) if asked.positive else None
     if positive is None and len(classes) == 2:
@@ -245,9 +249,16 @@ def read_predictions(
         name=name or (source.path.stem if source.content is None else source.name),
         threshold=_threshold(asked, chosen, positive),
         span=span,
+        bins=None if kept else _bins_of(table),
         context=context_of(table, chosen, where),
     )
-    return _by_attribute(whole, table, chosen, source)
+    return _by_attribute(whole, table, chosen, source, numbers)
+
+
+def _bins_of(table: pa.Table) -> np.ndarray | None:
+    """The bins of each score column, where rows were counted here."""
+    names = [name for name in table.column_names if name.startswith(_BIN)]
+    return np.stack([table.column(name).to_numpy() for name in names], 1) if names else None
 
 
 def _without_offered(
@@ -300,6 +311,11 @@ def _rows_of(
         told = partial(_tell, progress, source.rows)
         batches = source.batches(chosen.all)
         return counted(batches, chosen, asked.threshold, source.name, told)
+    if not keep and (source.about_rows or 0) > _SURELY * MOST_ROWS:
+        with suppress(pa.ArrowException):  # rows that are not like the first are read at once
+            table = counted(source.stream(chosen.all), chosen, asked.threshold, source.name)
+            if int(table.column(ROWS).to_numpy().sum()) > MOST_ROWS:
+                return table
     table = source.read(wanted)
     if not keep and table.num_rows > MOST_ROWS:
         return counted(slices(table.select(chosen.all)), chosen, asked.threshold, source.name)
@@ -312,19 +328,32 @@ def _tell(progress: Callable[[int, int], None] | None, rows: int | None, done: i
 
 
 def _by_attribute(
-    whole: Predictions, table: pa.Table, chosen: ColumnChoice, source: TableFile
+    whole: Predictions,
+    table: pa.Table,
+    chosen: ColumnChoice,
+    source: TableFile,
+    numbers: tuple[str, ...],
 ) -> list[Predictions]:
-    """The predictions through each attribute, and through the intersection of several."""
+    """The predictions through each attribute, and through the intersection of several.
+
+    Those that are followed as ``numbers`` come last and are not intersected.
+    """
     where, told = source.name, _told_names(source, chosen)
     outcome = told.get(chosen.label, "" if chosen.label in PLAIN else chosen.label)
     whole, found = replace(whole, outcome=outcome), []
+    own = own_groups(source)
     for column in chosen.sensitive:
+        if column in numbers:
+            continue
         given = _names(source.metadata, "sensitive_names") if column == "sensitive" else None
-        s, names = codes_of(table.column(column), column, where, given)
-        if len(names) > MOST_GROUPS:
+        known = ~absent_values(table.column(column))  # some are not, in a run that used such rows
+        s, names = codes_of(table.column(column).filter(pa.array(known)), column, where, given)
+        if given is None and set(names) <= set(own.get(column, ())):
+            s, names = np.array([own[column].index(name) for name in names])[s], own[column]
+        if len(names) > MOST_GROUPS and given is None:
             raise InputError(
-                f"the sensitive column {column!r} of {where} has {len(names)} distinct values; "
-                f"give groups by a rule, such as ",
+                f"the sensitive column {column!r} of {where} has {len(names)} distinct values, and "
+                f"at most {MOST_GROUPS} groups are compared; give groups by a rule, such as ",
                 Argument("sensitive", f"{column}<35"),
                 f" or '{column}:[0,20,40,60]'",
             )
@@ -336,11 +365,19 @@ def _by_attribute(
                 Argument("sensitive"),
             )
         attribute = told.get(column) or column
-        found.append(replace(whole, sensitive=s, groups=names, attribute=attribute))
-    if len(found) > 1:
+        seen = whole.only(known)
+        found.append(replace(seen, sensitive=s, groups=names, attribute=attribute))
+    if len(found) > 1 and list(chosen.sensitive) != list(own):  # ours hold the intersection
         s, names = intersect([p.sensitive for p in found], [p.groups for p in found])
         attribute = " & ".join(p.attribute for p in found)
         found.append(replace(whole, sensitive=s, groups=names, attribute=attribute))
+    everyone = np.zeros(len(whole), np.int64)
+    for column in numbers:
+        s = numbers_of(table, column, "sensitive", where)
+        attribute = told.get(column) or column
+        found.append(
+            replace(whole, sensitive=everyone, groups=("all",), attribute=attribute, numbers=s)
+        )
     return found
 
 
@@ -391,6 +428,15 @@ def _protocol(metadata: Mapping[str, str], key: str) -> str:
     except (ValueError, RecursionError):
         return ""
     return str(protocol.get(key) or "") if isinstance(protocol, dict) else ""
+
+
+def _check_classes(names: tuple[str, ...], label: str, where: str) -> None:
+    if len(names) > MOST_CLASSES:
+        raise InputError(
+            f"the label column {label!r} of {where} has {len(names):,} distinct "
+            f"values; an audit takes up to {MOST_CLASSES:,} classes. Name another column with ",
+            Argument("label"),
+        )
 
 
 def _class_order(

@@ -15,9 +15,12 @@ from shasam.documents import read_yaml_value
 from shasam.errors import InputError
 from shasam.files import write_named
 from shasam.metrics import Estimate, by_group, catalogue
+from shasam.metrics.curves import measure_of
 from shasam.metrics.rates import RATES
 from shasam.output import markdown_table, markdown_text
 from shasam.registry import did_you_mean
+from shasam.report.along import NumberSubject
+from shasam.report.audits import AnySubject
 from shasam.report.subject import Subject
 from shasam.report.verdict import percent
 
@@ -114,7 +117,7 @@ def _scenario(entry: Any, where: str) -> Scenario:
             raise InputError(
                 f"{where}: {metric!r} is no rate of a group{did_you_mean(metric, known)}"
             )
-    else:
+    elif measure_of(metric) is None:
         catalogue.named(metric)
     bounds = [key for key in ("at_most", "at_least") if key in entry]
     bound = entry[bounds[0]] if len(bounds) == 1 else None
@@ -125,7 +128,7 @@ def _scenario(entry: Any, where: str) -> Scenario:
     return Scenario(metric, float(bound), bounds[0] == "at_most", attribute, group, told)
 
 
-def judged(scenarios: Sequence[Scenario], subjects: Sequence[Subject]) -> list[Judged]:
+def judged(scenarios: Sequence[Scenario], subjects: Sequence[AnySubject]) -> list[Judged]:
     """Every scenario with what was measured, through each attribute that it is about."""
     known = [s.attribute for s in subjects]
     out = []
@@ -135,14 +138,21 @@ def judged(scenarios: Sequence[Scenario], subjects: Sequence[Subject]) -> list[J
             raise InputError(f"a scenario is about {scenario.attribute!r}{hint}")
         about = [s for s in subjects if scenario.attribute in ("", s.attribute)]
         if scenario.group:
-            about = [s for s in about if scenario.group in s.counts.groups]
+            about = [
+                s for s in about if isinstance(s, Subject) and scenario.group in s.counts.groups
+            ]
+        else:
+            about = [s for s in about if scenario.metric in s.estimates] or about
         if not about:
             raise InputError(f"a scenario is about the group {scenario.group!r}, which is nowhere")
         out += [Judged(scenario, s.attribute, _measured(scenario, s)) for s in about]
     return out
 
 
-def _measured(scenario: Scenario, subject: Subject) -> Estimate:
+def _measured(scenario: Scenario, subject: AnySubject) -> Estimate:
+    if isinstance(subject, NumberSubject):
+        found = subject.estimates.get(scenario.metric)
+        return found or Estimate.undefined(subject.missing(scenario.metric))
     if not scenario.group:
         found = subject.estimates.get(scenario.metric)
         return found or Estimate.undefined("it needs scores")

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from rich import box
 from rich.table import Table
 
 from shasam.metrics import Estimate, Slices, catalogue
+from shasam.metrics.scores import SCORE_BINS
 from shasam.output import Screen
-from shasam.report.audits import Pairing
+from shasam.report.along import NumberSubject, print_number
+from shasam.report.audits import AnySubject, Pairing
 from shasam.report.fronts import ThresholdFront
 from shasam.report.subject import Reference, Subject, Timeline
 from shasam.report.verdict import count, found_slices, percent, verdict
@@ -19,7 +21,7 @@ WIDE = 100  # columns from which a metric's label fits beside its name
 
 
 def print_audit(
-    subjects: Sequence[Subject],
+    subjects: Sequence[AnySubject],
     pairs: Sequence[Pairing],
     also: Sequence[str] | None,
     abstain: bool = False,
@@ -27,6 +29,9 @@ def print_audit(
     """All subjects and comparisons; ``also`` as in ``print_subject``."""
     screen = Screen()
     for subject in subjects:
+        if isinstance(subject, NumberSubject):
+            print_number(subject, screen)
+            continue
         print_subject(subject, screen, also)
         if abstain:
             screen.print(_abstention(subject))
@@ -49,6 +54,8 @@ def print_subject(subject: Subject, screen: Screen, also: Sequence[str] | None =
         rows = [k for k in names if subject.approximate.get(k) == why]
         if rows:
             screen.print(f"≈ approximate ({', '.join(rows)}): {why}", style="dim")
+    if subject.binning is not None:
+        screen.print(_binned(subject.binning), style="dim")
     if len(names) < len(subject.estimates):
         more = len(subject.estimates) - len(names)
         screen.print(f"{more} more metrics: --all-metrics, or --json", style="dim")
@@ -65,6 +72,15 @@ def print_subject(subject: Subject, screen: Screen, also: Sequence[str] | None =
     if subject.slices is not None:
         screen.print(_slices(subject.slices))
         screen.print(found_slices(subject.slices))
+
+
+def _binned(errors: Mapping[str, float]) -> str:
+    """How far binned scores can be off, metric by metric."""
+    told = ", ".join(f"{name} {error:.1g}" for name, error in errors.items() if error)
+    return (
+        f"scores were counted in {SCORE_BINS:,} bins, so that metrics of scores may be off by as "
+        f"much as: {told}; calibration errors are exact"
+    )
 
 
 def print_pairing(pair: Pairing, screen: Screen) -> None:
