@@ -109,7 +109,7 @@ class Rethresholded:
             return ["It needs the group of every row at prediction."]
         assert self.test.inferred is not None
         guess, groups = self.test.inferred.argmax(1), self.test.sensitive
-        found = [(guess[groups == g] == g).mean() for g in np.unique(groups)]
+        found = [(guess[groups == g] == g).mean() for g in np.unique(groups[groups >= 0])]
         return [
             f"It needs no group at prediction; on test the head infers {percent(np.mean(found))} % "
             f"of the rows of a group, on average ({percent(1 / len(self.test.groups))} is chance)."
@@ -207,6 +207,7 @@ def _inferring(
     """A head for the group of training rows, offsets chosen on validation, decisions on test."""
     data = data_of_run(run, model.spec) if data is None else data
     train, val = (torch.as_tensor(data.rows(split)) for split in ("train", "val"))
+    train = train[torch.from_numpy(data.manifest.s_N[train.numpy()] >= 0)]  # others teach no group
     train = train[torch.from_numpy(spread_rows(len(train), MOST_ROWS))]
     x = read_rows(model.method, data, train, model.fabric)[0]["encoder"]
     method = inferring_group(model.method, x.shape[1])
@@ -217,7 +218,9 @@ def _inferring(
         method.group_head.out.bias.copy_(bias)
     method.requires_grad_(False)
     read = next(iter(read_rows(method, data, val, model.fabric)[1].values()))
-    named = replace(read, classes=test.classes, groups=test.groups, positive=test.positive)
+    named = replace(
+        read.with_group, classes=test.classes, groups=test.groups, positive=test.positive
+    )
     chosen = method.fit_offsets(named, limits)
     with run.lock():
         log = RunLog(run.file("log.jsonl"))
@@ -227,7 +230,7 @@ def _inferring(
     found = next(iter(read_rows(method, data, rows, model.fabric)[1].values()))
     place = {name: i for i, name in enumerate(found.ids.tolist())}
     order = [place.get(name, -1) for name in test.ids.tolist()]  # the rows as they were recorded
-    if len(order) != len(found) or sorted(order) != list(range(len(found))):
+    if -1 in order or len(set(order)) < len(order):
         raise InputError(
             f"{run.file(TEST)} has other rows than the test split; `shasam evaluate {run.path}` "
             "writes it anew"

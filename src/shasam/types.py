@@ -231,6 +231,7 @@ class Predictions:
             scores=self.scores[kept],
             repeats=None if self.repeats is None else self.repeats[kept],
             context=context,
+            inferred=None if self.inferred is None else self.inferred[kept],
         )
 
     @property

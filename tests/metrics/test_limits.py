@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -114,6 +115,13 @@ def test_no_group_below_a_recall_is_a_limit_and_several_hold_at_once():
     after = found(new, chosen.rule.decide(new.scores, new.sensitive, uniform), *limits)
     assert after["tpr_min"] > 0.78 and after["tnr_min"] > 0.70
     assert rule_for(rows, {"eo_mean": 0.05}).tolerance is not None
+
+
+def test_rows_without_a_group_take_their_inferred_groups_with_them():
+    rows = scored(50, 0)
+    rows = replace(rows, inferred=known(rows), sensitive=np.where(np.arange(50) < 9, -1, 1))
+    kept = rows.with_group
+    assert len(kept) == 41 and (kept.inferred == rows.inferred[9:]).all()
 
 
 def test_a_limit_on_scores_is_refused():

@@ -281,6 +281,18 @@ def test_a_limit_that_cannot_be_shown_says_how_many_rows_would(tmp_path: Path) -
     assert int(found[2].replace(",", "")) == cell_rows(counts, 0.05)
 
 
+def test_where_no_gap_is_shown_nothing_is_said_to_make_it_smaller(tmp_path: Path) -> None:
+    """Data without bias: gaps of a point or two by chance, in two groups of 200 rows a cell."""
+    none = {"ce": flat(0.8, 0.04, 0.03, 0.05), "thresholds": flat(0.8, 0.03, 0.0, 0.05)}
+    said = advice(runs_of(tmp_path, none, rows=200))
+    assert "No method is shown to be fairer than ce; keep ce" in said
+    assert "That ce has a gap at all is not shown in any of its 3 runs: chance makes gaps" in said
+    assert "Nearest is" not in said and "--seeds" not in said
+    some = {"ce": flat(0.8, 0.2, 0.19, 0.21), "other": flat(0.8, 0.2, 0.18, 0.211)}
+    said = advice(runs_of(tmp_path / "b", some, rows=1000))
+    assert "a gap at all" not in said and "Nearest is" not in said  # less than a point apart
+
+
 def test_the_best_effort_is_not_the_luck_of_the_first_seed(tmp_path: Path) -> None:
     """Seed 0 of posthoc happens to have no gap; over seeds another one is nearer to the limit."""
     lucky = flat(0.8, 0.0, 0.2, 0.2)

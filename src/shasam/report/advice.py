@@ -34,7 +34,9 @@ from shasam.report.subject import OF_RUNS, AuditOptions, Subject
 from shasam.report.verdict import comparison_line, count, joined, p_value, percent
 from shasam.runs.directory import RunDirectory
 
-TOLERANCE = 0.01  # of accuracy: a smaller gap for no more than that is taken without asking
+# Of accuracy: a smaller gap for no more than that is taken without asking. Of a gap: a difference
+# below it is not worth more seeds.
+TOLERANCE = 0.01
 FEWEST_SEEDS = 3  # below, nothing is said to be established
 MOST_SEEDS = 100  # more are not asked for
 NEEDS_GROUP = ("posthoc",)  # methods whose decisions read the group of a row
@@ -243,7 +245,7 @@ def _verdict(by_method: ByMethod, base: str, found: Sequence[Versus]) -> Advice:
         lines = [
             f"No method is shown to be fairer than {base}; keep {base}; {smallest}.",
             *about,
-            *_nearest(told, by_method),
+            *(_no_gap(base, by_method[base]) or _nearest(told, by_method)),
         ]
     best = {c.name for c in undominated([_choice(v.method, by_method) for v in fairer])}
     told_of = [v for v in fairer if v.method in best or v in free[:1]]
@@ -303,14 +305,25 @@ def _price(v: Versus, by_method: ByMethod) -> str:
     return f"{v.method}: gap {gap}, smaller by {_size(v.gap)}; {paid}{group}."
 
 
+def _no_gap(method: str, members: Sequence[Subject]) -> list[str]:
+    """Where no run has a gap that chance could not make, there is none to be made smaller."""
+    if any(not e.estimates["eo_mean"].defined or e.estimates["eo_mean"].low > 0 for e in members):
+        return []
+    runs = f"in any of its {len(members)} runs" if len(members) > 1 else "in its run"
+    return [
+        f"That {method} has a gap at all is not shown {runs}: chance makes gaps as large where "
+        "there is none."
+    ]
+
+
 def _nearest(told: Sequence[Versus], by_method: ByMethod) -> list[str]:
     """The method with the smallest gap, where none is shown to be fairer, and what would show it.
 
-    Nothing where the number of seeds that it would take is out of reach.
+    Nothing where the number of seeds that it would take is out of reach, or for less than a point.
     """
     v = min(told, key=lambda v: v.gap.difference)
     seeds = _seeds_needed(v, len(told))
-    if v.gap.difference >= 0 or seeds is None:
+    if v.gap.difference > -TOLERANCE or seeds is None:
         return []
     cost = v.accuracy
     paid = (

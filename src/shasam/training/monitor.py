@@ -332,7 +332,8 @@ def group_leakage(
     if run.leakage is not None:
         return run.leakage
     cell_N = data.manifest.t_N * data.groups + data.manifest.s_N
-    chosen = keyed(seed).permutation(evenly(rows.numpy(), cell_N, 2 * FIT, seed))
+    known = rows.numpy()[data.manifest.s_N[rows.numpy()] >= 0]
+    chosen = keyed(seed).permutation(evenly(known, cell_N, 2 * FIT, seed))
     found, scored = read_rows(method, data, torch.from_numpy(chosen), fabric)
     own = found[Head.named(next(iter(scored))).features]  # what the method's own scores are of
     t_n, s_n = (v[chosen].astype(np.int64) for v in (data.manifest.t_N, data.manifest.s_N))
