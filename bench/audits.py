@@ -1,7 +1,8 @@
 """Time and memory of audits of many rows: ``python -m bench.audits``.
 
-Ten million rows with scores in a Parquet file, and a thousand million rows as counts. Each audit is
-a process of its own, started as a user starts it; memory is its largest resident size.
+Ten million rows with scores in a Parquet and in a CSV file, and a thousand million rows as counts.
+Each audit is a process of its own, started as a user starts it; memory is its largest resident
+size.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
 PART = 1_000_000
@@ -42,6 +44,14 @@ def write_rows(path: Path, rows: int) -> None:
         writer.write_table(table)
     assert writer is not None
     writer.close()
+
+
+def write_text(rows: Path, path: Path) -> None:
+    """The same rows as CSV."""
+    source = pq.ParquetFile(rows)
+    with pacsv.CSVWriter(path, source.schema_arrow) as writer:
+        for batch in source.iter_batches(PART):
+            writer.write_batch(batch)
 
 
 def write_counts(path: Path, rows: int) -> None:
@@ -78,6 +88,9 @@ def main() -> None:
         measure("1,000,000,000 rows as counts", ["--counts", str(counts), "--sensitive", "sex"])
         write_rows(rows, given.rows)
         measure(f"{given.rows:,} rows with scores", [str(rows), "--sensitive", "sex"])
+        text = Path(folder) / "rows.csv"
+        write_text(rows, text)
+        measure(f"{given.rows:,} rows as CSV", [str(text), "--sensitive", "sex"])
 
 
 if __name__ == "__main__":

@@ -137,3 +137,34 @@ def test_a_search_can_score_posthoc_and_the_gap() -> None:
     assert own.score(X, y, sensitive=s) == pytest.approx(np.mean(guess == y))
     with pytest.raises(ValueError, match="needs sensitive"):
         eo_mean_scorer(own, X, y)
+
+
+def test_a_front_is_read_off_cross_validated_scores() -> None:
+    from xml.etree import ElementTree
+
+    from shasam.sklearn import front_of
+
+    def folds(accuracy: list[float], gap: list[float]) -> dict[str, np.ndarray]:
+        return {"test_accuracy": np.array(accuracy), "test_eo_mean": -np.array(gap)}
+
+    found = {
+        "ce": folds([0.8, 0.82], [0.2, 0.1]),
+        "worse": folds([0.7, 0.7], [0.3, 0.2]),
+        "fair": folds([0.75, 0.73, 0.9], [0.02, 0.04, np.nan]),
+        "never": folds([0.9], [np.nan]),
+    }
+    made = front_of(found)
+    assert made.best == ["fair", "ce"]
+    fair = made.points[2]
+    assert (fair.folds, fair.accuracy, fair.gap) == (2, pytest.approx(0.74), pytest.approx(0.03))
+    assert fair.gap_sd == pytest.approx(np.std([0.02, 0.04], ddof=1))
+    assert made.points[3].folds == 0 and np.isnan(made.points[3].gap)
+    said = ElementTree.fromstring(made._repr_svg_())
+    assert said is not None and "EO (mean), points" in made.svg()
+    assert front_of({"ce": found["ce"]})._repr_svg_() is None
+    with pytest.raises(ValueError, match="there is no test_demographic_parity"):
+        front_of(found, gap="demographic_parity")
+    with pytest.raises(ValueError, match="minus the gap"):
+        front_of({"ce": {**found["ce"], "test_eo_mean": [0.1, 0.2]}})
+    with pytest.raises(ValueError, match="to be a front"):
+        front_of(found, accuracy="eo_mean", gap="accuracy")

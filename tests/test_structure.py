@@ -55,7 +55,7 @@ MAY_IMPORT = {
         "report",
     },
     "export": {"pipeline", "runs", "methods", "models", "data", "metrics", "report"},
-    "thresholds": {"export", "pipeline", "runs", "methods", "metrics", "report"},
+    "thresholds": {"export", "pipeline", "runs", "methods", "metrics", "report", "training"},
     "integrations": {"sampling", "mining", "losses"},
     "reproduce": {
         "spec",
@@ -68,7 +68,7 @@ MAY_IMPORT = {
         "losses",
         "submodular",
     },
-    "sklearn": {"spec", "training", "methods", "data", "metrics", "runs", "pipeline"},
+    "sklearn": {"spec", "training", "methods", "data", "metrics", "runs", "pipeline", "report"},
     "testing": {
         "sampling",
         "spec",

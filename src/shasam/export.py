@@ -85,7 +85,8 @@ def description(model: Model, sha256: str | None = None) -> dict[str, Any]:
         "spec": spec,
     }
     if model.rule is not None:
-        body["decision"] = "thresholds per group"
+        by_group = type(model.method).decides_by_group
+        body["decision"] = "thresholds per group" if by_group else "arg max of merged scores"
         body["rule"] = dict(model.rule)
     if sha256 is not None:
         body["model_sha256"] = sha256

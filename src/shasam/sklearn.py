@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from inspect import signature
 from typing import Any
 
@@ -34,9 +34,11 @@ from shasam.methods.base import Method
 from shasam.methods.posthoc import deciding_by_group
 from shasam.metrics import catalogue, evaluate
 from shasam.metrics.learnt import Skill
-from shasam.metrics.odds import rule_for
+from shasam.metrics.limits import rule_for
 from shasam.pipeline.build import build_method
 from shasam.registry import did_you_mean, lookup
+from shasam.report.fronts import Choice, front, undominated
+from shasam.report.svg import standalone
 from shasam.spec import DEFAULT_METHOD, RunSpec, resolve
 from shasam.training.inference import read_rows
 from shasam.training.runtime import Runtime, one_process
@@ -438,3 +440,138 @@ class FairnessScorer(BaseEstimator):
 
 
 eo_mean_scorer = FairnessScorer("eo_mean")
+
+
+# -------------------------------------------------------------------------------------------------
+# The front of cross-validated models: what accuracy each gap costs.
+# -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class FoldMeans:
+    """Hold one model's means over folds, and the standard deviations of the folds.
+
+    Parameters
+    ----------
+    name
+        The model.
+    accuracy
+        Mean accuracy.
+    gap
+        Mean gap; a smaller one is better.
+    accuracy_sd
+        Standard deviation of the accuracy over folds.
+    gap_sd
+        Standard deviation of the gap over folds.
+    folds
+        Number of folds in which both have a value.
+    """
+
+    name: str
+    accuracy: float
+    gap: float
+    accuracy_sd: float
+    gap_sd: float
+    folds: int
+
+
+@dataclass(frozen=True)
+class CrossValidatedFront:
+    """Hold the models that were cross-validated; a notebook shows their picture.
+
+    Parameters
+    ----------
+    points
+        All models, in the order they were given.
+    metric
+        The gap.
+    """
+
+    points: tuple[FoldMeans, ...]
+    metric: str = "eo_mean"
+
+    @property
+    def best(self) -> list[str]:
+        """Names of the models that no other beats in accuracy and gap, the smallest gap first."""
+        return [c.name for c in undominated(self._choices)]
+
+    def svg(self) -> str:
+        """Draw accuracy against the gap; empty for fewer than two models."""
+        label = catalogue.named(self.metric).label
+        figure = front(self._choices, f"{label}, points")
+        return standalone(figure) if figure else ""
+
+    def _repr_svg_(self) -> str | None:
+        return self.svg() or None
+
+    @property
+    def _choices(self) -> list[Choice]:
+        return [
+            Choice(p.name, p.name, p.accuracy, p.gap, kind=i)
+            for i, p in enumerate(self.points)
+            if p.folds
+        ]
+
+
+def front_of(
+    results: Mapping[str, Mapping[str, Any]], *, accuracy: str = "accuracy", gap: str = "eo_mean"
+) -> CrossValidatedFront:
+    """Read the front off what ``cross_validate`` returned for several models.
+
+    Means over folds rank models; folds share training rows, so their spread is no interval.
+
+    Parameters
+    ----------
+    results
+        What ``cross_validate`` returned, by the name of the model; its ``scoring`` needs the two
+        names below, each a ``FairnessScorer``.
+    accuracy
+        Name of the score that is to be high.
+    gap
+        Name of the gap, a metric of the catalogue. Scorers return it with a minus sign.
+
+    Returns
+    -------
+    CrossValidatedFront
+        The points, which of them are not dominated, and the picture.
+
+    Examples
+    --------
+    >>> import sklearn
+    >>> from sklearn.datasets import make_classification
+    >>> from sklearn.model_selection import cross_validate
+    >>> X, y = make_classification(400, random_state=0)
+    >>> scoring = {name: FairnessScorer(name) for name in ("accuracy", "eo_mean")}
+    >>> found = {}
+    >>> with sklearn.config_context(enable_metadata_routing=True):
+    ...     for method in ("ce", "balanced"):
+    ...         model = FairClassifier(method, steps=30).set_fit_request(sensitive=True)
+    ...         found[method] = cross_validate(
+    ...             model, X, y, scoring=scoring, params={"sensitive": X[:, 0] > 0}, cv=2
+    ...         )
+    >>> made = front_of(found)
+    >>> [p.name for p in made.points], 1 <= len(made.best) <= 2, made.svg()[:4]
+    (['ce', 'balanced'], True, '<svg')
+    """
+    better = {name: catalogue.named(name).better for name in (accuracy, gap)}
+    if list(better.values()) != ["high", "low"]:
+        raise ValueError(f"{accuracy} must be better high and {gap} better low, to be a front")
+    points = []
+    for name, found in results.items():
+        columns = []
+        for key in (accuracy, gap):
+            if f"test_{key}" not in found:
+                raise ValueError(
+                    f"{name}: there is no test_{key}; give cross_validate "
+                    f"scoring={{'{key}': FairnessScorer('{key}'), ...}}"
+                )
+            columns.append(np.asarray(found[f"test_{key}"], dtype=np.float64))
+        high, low = columns[0], -columns[1]
+        if (low < 0).any():
+            raise ValueError(f"{name}: test_{gap} is above 0; a FairnessScorer gives minus the gap")
+        told = np.isfinite(high) & np.isfinite(low)
+        high, low, folds = high[told], low[told], int(told.sum())
+        a, b = (float(v.mean()) if folds else math.nan for v in (high, low))
+        sd_a, sd_b = (float(v.std(ddof=1)) if folds > 1 else math.nan for v in (high, low))
+        points.append(FoldMeans(name, a, b, sd_a, sd_b, folds))
+    return CrossValidatedFront(tuple(points), gap)

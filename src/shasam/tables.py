@@ -8,10 +8,11 @@ from __future__ import annotations
 import csv
 import glob
 import io
+import os
 import struct
 import sys
 import warnings
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -103,6 +104,19 @@ class TableFile:
         """The columns asked for, at most half a million rows at a time; ``text`` as in ``read``."""
         yield from slices(self.read(columns, text=text))
 
+    @property
+    def about_rows(self) -> int | None:
+        """How many rows there may be, where ``stream`` can read them and nobody says."""
+        return None
+
+    def stream(self, columns: Sequence[str]) -> Iterator[pa.Table]:
+        """The columns of a large text, piece by piece.
+
+        Raises ``pa.ArrowException`` at a piece that is not like the first one: then ``read`` the
+        table, which finds types that suit all rows, or says what is wrong.
+        """
+        raise NotImplementedError
+
     def _read(self, columns: list[str], text: Collection[str]) -> pa.Table:
         raise NotImplementedError
 
@@ -136,6 +150,8 @@ def decoded(metadata: Mapping[bytes, bytes] | None) -> dict[str, str]:
 _HEAD = 1 << 20  # bytes in which the first line has to end
 _SEPARATORS = ",;\t"
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
+_TYPED = 8 << 20  # bytes that tell the types of a text that is read piece by piece
+_PIECE = 1 << 20  # bytes of a piece; of larger ones the allocator keeps ten times as much
 _SHOWN = 3  # bad rows that a message names
 
 
@@ -195,6 +211,43 @@ class CsvTable(TableFile):
             self._check_quotes()
         return table
 
+    @property
+    def about_rows(self) -> int | None:
+        """From the length of the first lines; None for standard input, and if not UTF-8."""
+        if self.content is not None or self._head[2] != "utf-8":
+            return None
+        with self._opened() as file:
+            start = file.read(_HEAD)
+            return os.fstat(file.fileno()).st_size * start.count(b"\n") // max(len(start), 1)
+
+    def stream(self, columns: Sequence[str]) -> Iterator[pa.Table]:
+        """Pieces of 1 MiB, of the types that suit the first 8."""
+        wanted = self._wanted(columns)
+        self._check_quotes()
+        with self._opened() as file:
+            schema = self._reader(file, wanted, {}, _TYPED).schema
+        if any(pa.types.is_binary(field.type) for field in schema):
+            raise pa.ArrowInvalid("not UTF-8")
+        types = {field.name: field.type for field in schema}
+        with self._opened() as file:
+            for batch in self._reader(file, wanted, types, _PIECE):
+                yield pa.Table.from_batches([batch])
+
+    def _reader(
+        self, file: BinaryIO, columns: list[str], types: dict[str, pa.DataType], block: int
+    ) -> pacsv.CSVStreamingReader:
+        return pacsv.open_csv(
+            file,
+            read_options=pacsv.ReadOptions(block_size=block, use_threads=False),
+            parse_options=self._parsing(lambda row: "error"),
+            convert_options=_converting(columns, types),
+        )
+
+    def _parsing(self, bad_row: Callable[[pacsv.InvalidRow], str]) -> pacsv.ParseOptions:
+        return pacsv.ParseOptions(
+            delimiter=self._head[1], newlines_in_values=True, invalid_row_handler=bad_row
+        )
+
     def _check_quotes(self) -> None:
         """Refuse a quote that is never closed: all lines after it would be one cell."""
         with self._opened() as file:
@@ -235,15 +288,8 @@ class CsvTable(TableFile):
             table = pacsv.read_csv(
                 file,
                 read_options=pacsv.ReadOptions(encoding=encoding, use_threads=fast),
-                parse_options=pacsv.ParseOptions(
-                    delimiter=self._head[1], newlines_in_values=True, invalid_row_handler=note
-                ),
-                convert_options=pacsv.ConvertOptions(
-                    include_columns=columns,
-                    column_types=types,
-                    strings_can_be_null=True,  # NA is a missing value,
-                    quoted_strings_can_be_null=False,  # "NA" in quotes is a name
-                ),
+                parse_options=self._parsing(note),
+                convert_options=_converting(columns, types),
             )
         if bad and fast:  # rows have numbers only where one thread reads them in order
             return self._parsed(columns, types, encoding, fast=False)
@@ -255,6 +301,15 @@ class CsvTable(TableFile):
                 f"separator {self._head[1]!r}, or leave those rows out"
             )
         return table
+
+
+def _converting(columns: list[str], types: dict[str, pa.DataType]) -> pacsv.ConvertOptions:
+    return pacsv.ConvertOptions(
+        include_columns=columns,
+        column_types=types,
+        strings_can_be_null=True,  # NA is a missing value,
+        quoted_strings_can_be_null=False,  # "NA" in quotes is a name
+    )
 
 
 # -------------------------------------------------------------------------------------------------
@@ -323,7 +378,8 @@ def _unpacked(message: pa.ipc.Message) -> int:
     if kind is None or body is None:
         return 0
     try:
-        batch = _field(header, *struct.unpack_from("<I", header), 2)
+        (root,) = struct.unpack_from("<I", header)
+        batch = _field(header, root, 2)
         if batch and kind:  # the batch of a dictionary is the second field of its table
             batch = _field(header, batch, 1)
         if not batch or not _field(header, batch, 3):  # not compressed

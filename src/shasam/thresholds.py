@@ -1,7 +1,7 @@
-"""Give a trained run thresholds per group that keep a limit, without training it again.
+"""Give a trained run thresholds that keep a limit, without training it again.
 
-The rule is chosen and fitted on the run's validation predictions alone. What it does is read off
-the recorded test predictions: no image is opened.
+The rule is chosen and fitted on validation alone. Thresholds per group need the run's recorded
+predictions: no image is opened. Those by the group that a head infers need its features as well.
 """
 
 from __future__ import annotations
@@ -13,25 +13,31 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from shasam.extras import need
 
 need("torch", __name__)
 
 import pyarrow.parquet as pq
+import torch
 from safetensors.torch import save
 
 from shasam.errors import Argument, InputError
 from shasam.export import description
 from shasam.files import make_folder, write_atomic
-from shasam.methods.posthoc import deciding_by_group
+from shasam.methods.posthoc import deciding_by_group, inferring_group
 from shasam.metrics import Comparison, Estimate, catalogue, compare, evaluate
-from shasam.metrics.odds import ChosenRule, rule_for
+from shasam.metrics.limits import ChosenOffsets, ChosenRule, rule_for
 from shasam.pipeline.load import CONFIG, WEIGHTS, Model, load
+from shasam.pipeline.results import data_of_run, open_test, spread_rows, times_opened
 from shasam.report.predictions import Columns, read_predictions
 from shasam.report.verdict import joined, percent
-from shasam.runs.directory import RunDirectory, predictions_table, table_bytes
+from shasam.runs.directory import RunDirectory, RunLog, predictions_table, table_bytes
+from shasam.training.inference import TrainingData, linear_head, read_rows
 from shasam.types import Predictions
 
+MOST_ROWS = 50_000  # of training, that the head for the group learns from
 VALIDATION, TEST, RULE = "predictions.val.parquet", "predictions.parquet", "rule.json"
 
 
@@ -40,7 +46,7 @@ class Rethresholded:
     """A trained model with a rule for limits, and what the rule does on the test split."""
 
     model: Model
-    chosen: ChosenRule
+    chosen: ChosenRule | ChosenOffsets
     limits: Mapping[str, float]
     validation_rows: int
     test: Predictions  # decided by the rule
@@ -57,13 +63,15 @@ class Rethresholded:
     def says(self) -> list[str]:
         """How the rule was chosen, what it does, what it costs and what it needs."""
         limits = joined([f"{m}={bound:g}" for m, bound in self.limits.items()])
-        how = "kept it" if self.chosen.kept else "came nearest; none kept it"
-        t = self.chosen.tolerance
-        allowed = "by any amount" if t >= 1 else f"by {percent(t)} points"
+        judged = "on validation, each row decided by a rule of other rows"
+        which = (
+            f"of the thresholds that kept it {judged}, the most accurate"
+            if self.chosen.kept
+            else f"no thresholds kept it {judged}; those that came nearest"
+        )
         lines = [
-            f"{limits}: of the thresholds that {how} on validation, each row decided by a rule "
-            f"of other rows, the most accurate let the rates of two groups differ {allowed}; they "
-            f"were then fitted on all {self.validation_rows:,} validation rows."
+            f"{limits}: {which} {self._kind}; they were then fitted on all "
+            f"{self.validation_rows:,} validation rows."
         ]
         for metric in self.limits:
             now, was = self.found[metric], self.before[metric]
@@ -80,23 +88,41 @@ class Rethresholded:
             lines.append(f"It {word} {percent(abs(cost.difference))} points of accuracy ({span}).")
         else:
             lines.append(f"Its accuracy is not shown to differ ({span}).")
-        return [*lines, "It needs the group of every row at prediction."]
+        return [*lines, *self._needs]
+
+    @property
+    def _kind(self) -> str:
+        """Which thresholds were taken."""
+        if isinstance(self.chosen, ChosenOffsets):
+            unchanged = not self.chosen.offset_GC.any()
+            return "are none at all" if unchanged else "follow the group that a head infers"
+        t = self.chosen.tolerance
+        if t is None:
+            return "were searched for the limit itself"
+        allowed = "by any amount" if t >= 1 else f"by {percent(t)} points"
+        return f"let the rates of two groups differ {allowed}"
+
+    @property
+    def _needs(self) -> list[str]:
+        """What it takes to predict, and how well the group is inferred."""
+        if isinstance(self.chosen, ChosenRule):
+            return ["It needs the group of every row at prediction."]
+        assert self.test.inferred is not None
+        guess, groups = self.test.inferred.argmax(1), self.test.sensitive
+        found = [(guess[groups == g] == g).mean() for g in np.unique(groups)]
+        return [
+            f"It needs no group at prediction; on test the head infers {percent(np.mean(found))} % "
+            f"of the rows of a group, on average ({percent(1 / len(self.test.groups))} is chance)."
+        ]
 
     def as_dict(self) -> dict[str, Any]:
         """The rule and its numbers, as plain JSON."""
-        rule = self.chosen.rule
         return {
             "limits": dict(self.limits),
-            "tolerance": self.chosen.tolerance,
             "kept_on_validation": self.chosen.kept,
             "validation_rows": self.validation_rows,
             "groups": list(self.model.groups),
-            "rule": rule.table.clip(-1.0, 2.0).tolist()
-            if rule.classes == 2
-            else rule.table.tolist(),
-            "columns": ["p_ignore", "constant", "p0", "threshold0", "p1", "threshold1"]
-            if rule.classes == 2
-            else "P(decided class | arg max), by group",
+            **_table(self.chosen),
             "test": {m: e.as_dict() for m, e in self.found.items()},
             "price": self.price.as_dict(),
             "says": self.says,
@@ -120,21 +146,111 @@ class Rethresholded:
         write_atomic(out / RULE, json.dumps(self.as_dict(), indent=1) + "\n", within=out)
 
 
+def _table(chosen: ChosenRule | ChosenOffsets) -> dict[str, Any]:
+    """The numbers of a rule, and what they are."""
+    if isinstance(chosen, ChosenOffsets):
+        what = "added to the score of a class, by P(group)"
+        return {"infers_group": True, "rule": chosen.offset_GC.tolist(), "columns": what}
+    table = chosen.rule.table
+    if chosen.rule.classes == 2:
+        columns = ["p_ignore", "constant", "p0", "threshold0", "p1", "threshold1"]
+        return {
+            "tolerance": chosen.tolerance,
+            "rule": table.clip(-1.0, 2.0).tolist(),
+            "columns": columns,
+        }
+    what = "P(decided class | arg max), by group"
+    return {"tolerance": chosen.tolerance, "rule": table.tolist(), "columns": what}
+
+
 def rethreshold(
-    run: RunDirectory, limits: Mapping[str, float], *, draws: int = 2000
+    run: RunDirectory,
+    limits: Mapping[str, float],
+    *,
+    infer_group: bool = False,
+    draws: int = 2000,
+    data: TrainingData | None = None,
 ) -> Rethresholded:
-    """Choose and fit the rule of a run for limits, and measure it on the recorded test split."""
+    """Choose and fit the rule of a run for limits, and measure it on the test split.
+
+    With ``infer_group`` it decides by the group that a linear head infers from the features; they
+    are computed again, from ``data`` or where the run says that it lies.
+    """
     if not limits:
         raise InputError("give a limit, such as ", Argument("limit"), " eo_mean=0.05")
     validation, test = (_rows(run, name) for name in (VALIDATION, TEST))
     model = load(run)
-    chosen = rule_for(validation, limits)
+    changed, chosen, decided = (
+        _inferring(run, model, limits, test, data)
+        if infer_group
+        else _by_group(model, rule_for(validation, limits), limits, test)
+    )
+    return _measured(changed, chosen, limits, len(validation), (test, decided), draws)
+
+
+def _by_group(
+    model: Model, chosen: ChosenRule, limits: Mapping[str, float], test: Predictions
+) -> tuple[Model, ChosenRule | ChosenOffsets, Predictions]:
     method = deciding_by_group(model.method)
     method.take_rule(chosen.rule)
-    model = replace(
-        model, method=method, rule={"limits": dict(limits), "tolerance": chosen.tolerance}
-    )
-    decided = method.decide(test)
+    rule = {"limits": dict(limits), "tolerance": chosen.tolerance}
+    return replace(model, method=method, rule=rule), chosen, method.decide(test)
+
+
+def _inferring(
+    run: RunDirectory,
+    model: Model,
+    limits: Mapping[str, float],
+    test: Predictions,
+    data: TrainingData | None,
+) -> tuple[Model, ChosenRule | ChosenOffsets, Predictions]:
+    """A head for the group of training rows, offsets chosen on validation, decisions on test."""
+    data = data_of_run(run, model.spec) if data is None else data
+    train, val = (torch.as_tensor(data.rows(split)) for split in ("train", "val"))
+    train = train[torch.from_numpy(spread_rows(len(train), MOST_ROWS))]
+    x = read_rows(model.method, data, train, model.fabric)[0]["encoder"]
+    method = inferring_group(model.method, x.shape[1])
+    s_n = torch.from_numpy(data.manifest.s_N[train.numpy()].astype(np.int64))
+    weight, bias = linear_head(x, s_n, len(model.groups))
+    with torch.no_grad():
+        method.group_head.out.weight.copy_(weight)
+        method.group_head.out.bias.copy_(bias)
+    method.requires_grad_(False)
+    read = next(iter(read_rows(method, data, val, model.fabric)[1].values()))
+    named = replace(read, classes=test.classes, groups=test.groups, positive=test.positive)
+    chosen = method.fit_offsets(named, limits)
+    with run.lock():
+        log = RunLog(run.file("log.jsonl"))
+        rows = open_test(data, log, "shasam threshold --infer-group")
+        told = run.json("provenance.json") | {"test_opened": times_opened(log)}
+        run.write_json("provenance.json", told)
+    found = next(iter(read_rows(method, data, rows, model.fabric)[1].values()))
+    place = {name: i for i, name in enumerate(found.ids.tolist())}
+    order = [place.get(name, -1) for name in test.ids.tolist()]  # the rows as they were recorded
+    if len(order) != len(found) or sorted(order) != list(range(len(found))):
+        raise InputError(
+            f"{run.file(TEST)} has other rows than the test split; `shasam evaluate {run.path}` "
+            "writes it anew"
+        )
+    assert found.inferred is not None
+    decided = replace(
+        test, prediction=found.prediction[order].astype(test.prediction.dtype),
+        scores=found.scores[order], inferred=found.inferred[order],
+    )  # fmt: skip
+    rule = {"limits": dict(limits), "width": x.shape[1]}
+    return replace(model, method=method, rule=rule), chosen, decided
+
+
+def _measured(
+    model: Model,
+    chosen: ChosenRule | ChosenOffsets,
+    limits: Mapping[str, float],
+    validation_rows: int,
+    splits: tuple[Predictions, Predictions],
+    draws: int,
+) -> Rethresholded:
+    """What the rule does on the test split, against the model as it was."""
+    test, decided = splits
     wanted = list(dict.fromkeys([*limits, "accuracy"]))
     keywords: dict[str, Any] = {
         "classes": test.classes, "groups": test.groups, "positive": test.positive, "draws": draws,
@@ -148,7 +264,7 @@ def rethreshold(
         test.target, decided.prediction, test.prediction, test.sensitive,
         **{**keywords, "metrics": ["accuracy"]},
     )["accuracy"]  # fmt: skip
-    return Rethresholded(model, chosen, limits, len(validation), decided, found, before, price)
+    return Rethresholded(model, chosen, limits, validation_rows, decided, found, before, price)
 
 
 def metadata_of(run: RunDirectory) -> Mapping[bytes, bytes]:

@@ -192,8 +192,11 @@ class Predictions:
     outcome: str = ""  # what the classes are values of, where that has a telling name
     threshold: float | None = None  # of the positive class's score, where it decided
     span: tuple[float, float] | None = None  # of scores that are no probabilities, scaled to 0..1
+    bins: np.ndarray | None = None  # (n, columns) that scores were put in, where rows were counted
     context: Context = field(default_factory=Context)
     numbers: np.ndarray | None = None  # (n,) the attribute itself, where it is not cut into groups
+    # (n, G) probabilities of the groups, where the model infers them
+    inferred: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.target)

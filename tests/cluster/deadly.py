@@ -1,4 +1,4 @@
-"""A set function that kills a worker, in a module that workers can import."""
+"""A set function and rows that kill a worker, in a module that workers can import."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import signal
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from shasam.submodular import SetFunction
@@ -35,3 +36,25 @@ class Deadly(SetFunction):
 
     def add(self, state, v):
         return None
+
+
+class DeadlyRows:
+    """Rows of which the last range kills the first worker that reads it."""
+
+    rows, dim = 900, 4
+
+    def __init__(self, mark: Path) -> None:
+        self.mark, self.home = mark, os.getpid()
+
+    def read(self, first: int, last: int) -> np.ndarray:
+        if os.getpid() != self.home and last == self.rows and not self.mark.exists():
+            self.mark.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        z = np.random.default_rng(0).standard_normal((self.rows, self.dim), dtype=np.float32)
+        return z[first:last]
+
+    def texts(self, column: str, first: int, last: int) -> list[str]:
+        return ["even" if row % 2 == 0 else "odd" for row in range(first, last)]
+
+    def place(self, row: int) -> tuple[str, int]:
+        return "rows", row

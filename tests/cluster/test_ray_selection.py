@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-from tests.cluster.deadly import Deadly
+from tests.cluster.deadly import Deadly, DeadlyRows
 from tests.submodular.test_partition import MAKERS
 
 pytest.importorskip("ray", reason="needs shasam[ray]: make test-ray")
@@ -21,7 +21,8 @@ pytest.importorskip("ray", reason="needs shasam[ray]: make test-ray")
 from shasam import cli
 from shasam.cluster import connected
 from shasam.errors import InputError
-from shasam.submodular import FacilityLocation, maximize
+from shasam.submodular import FacilityLocation, maximize, shards
+from shasam.submodular.shards import select_from_shards
 
 pytestmark = pytest.mark.slow  # a Ray takes seconds to start
 
@@ -94,6 +95,43 @@ def test_a_folder_of_parquet_shards_gives_the_picks_of_one_array(
     assert table.column("id").to_pylist() == [f"row-{row}" for row in there]
     assert known["method"] == "partitioned" and known["certificate"]["value"] > 0
     assert run("shards")[0] == here
+
+
+def test_ranges_of_shards_are_read_by_workers_and_a_lost_one_is_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shards, "_PART", 50)  # of 18 ranges; what fits is 40 rows
+    monkeypatch.setattr(shards, "_RANGE", 50)
+    monkeypatch.setattr(shards, "_PER_PICK", 1)
+    monkeypatch.setattr(shards, "_ENTRIES", 900 * 40)
+    source = DeadlyRows(tmp_path / "killed")
+    settings = {"group_column": "kind", "at_most": 4, "id_column": "kind"}
+    here = select_from_shards(source, 7, **settings)
+    assert not source.mark.exists()
+    there = select_from_shards(source, 7, engine="ray", **settings)
+    assert source.mark.exists()
+    assert there.selection.indices.tolist() == here.selection.indices.tolist()
+    assert there.selection.gains.tolist() == here.selection.gains.tolist()
+    assert there.certificate == here.certificate and there.groups == there.ids == here.groups
+
+
+def test_workers_read_a_folder_by_themselves(tmp_path, monkeypatch, capsys) -> None:
+    monkeypatch.chdir(tmp_path)
+    z = np.random.default_rng(0).standard_normal((300, 8), dtype=np.float32)
+    for number, rows in enumerate(np.split(np.arange(300), [90, 210])):
+        Path("shards").mkdir(exist_ok=True)
+        vectors = pa.FixedSizeListArray.from_arrays(z[rows].ravel(), 8)
+        pq.write_table(pa.table({"embedding": vectors}), f"shards/part-{number}.parquet")
+    found = []
+    for words in (["--engine", "ray"], ["--method", "sharded"]):
+        with pytest.raises(SystemExit) as ended:
+            cli.main(["select", "shards", "-k", "7", *words])
+        assert ended.value.code == 0
+        table = pq.read_table("selected.parquet")
+        assert json.loads(table.schema.metadata[b"shasam"])["method"] == "sharded"
+        found.append(table.column("row").to_pylist())
+    assert found[0] == found[1]
+    assert "workers read the files" in capsys.readouterr().out
 
 
 def test_other_methods_are_not_shared_out(tmp_path, monkeypatch, capsys) -> None:

@@ -10,6 +10,7 @@ from tests.methods.shasam_oracles import shasam_mined, shasam_oracle
 from shasam.methods.fdvae import FDVAE
 from shasam.methods.jtt import JTT
 from shasam.methods.lisa import LISA
+from shasam.methods.posthoc import Thresholds
 from shasam.methods.shasam import LiteralConfig, LogDetConfig, RandomSetsConfig, ShasamConfig
 
 TWO_STAGE = {"oracle_logits": o.two_stage_logits}
@@ -26,6 +27,11 @@ CASES: dict[str, dict[str, Any]] = {
     "balanced": {"oracle": o.balanced_oracle, **PLAIN},
     "balanced-hidden": {"oracle": o.balanced_hidden_oracle, **PLAIN},
     "posthoc": {"oracle": o.ce_oracle, **PLAIN},
+    "thresholds": {
+        "oracle": o.thresholds_oracle,
+        "config": Thresholds.Config(metric="demographic_parity"),  # the small data breaks it
+        **PLAIN,
+    },
     "reweight": {"oracle": o.reweight_oracle, **PLAIN},
     "groupdro": {"oracle": o.groupdro_oracle, **PLAIN},
     "scaling": {"oracle": o.ce_oracle, **PLAIN},

@@ -37,7 +37,7 @@ from shasam.methods.jtt import JTT
 from shasam.methods.lisa import LISA
 from shasam.methods.lnl import LNL
 from shasam.methods.mfd import MFD
-from shasam.methods.posthoc import PostHoc
+from shasam.methods.posthoc import PostHoc, Thresholds
 from shasam.methods.tadet import TADeT, TADeTMMD
 from shasam.models import Classifier
 from shasam.sampling import TrainingRows
@@ -261,6 +261,29 @@ class ThrowsNewCoins(PostHoc):
         decided = super().decide(predictions)
         coin = np.random.default_rng().random(len(decided.prediction)) < 0.3
         return replace(decided, prediction=np.where(coin, 1, decided.prediction))
+
+
+@mutant("thresholds")
+class HeadShapesTheFeatures(Thresholds):
+    def steps(self, batch: Batch, stage: str) -> Step:
+        features = self.encoder(batch.images)
+        loss = F.cross_entropy(self.classifier(features), batch.t_B)
+        yield "main", Losses(loss + F.cross_entropy(self.group_head(features), batch.s_B))
+
+
+@mutant("thresholds")
+class HeadLearnsTheTarget(Thresholds):
+    def steps(self, batch: Batch, stage: str) -> Step:
+        features = self.encoder(batch.images)
+        loss = F.cross_entropy(self.classifier(features), batch.t_B)
+        yield "main", Losses(loss + F.cross_entropy(self.group_head(features.detach()), batch.t_B))
+
+
+@mutant("thresholds")
+class ForgetsItsOffsets(Thresholds):
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.register_buffer("offset_GC", self._buffers.pop("offset_GC"), persistent=False)
 
 
 # -- two models, and mixtures ------------------------------------------------------------------

@@ -60,6 +60,13 @@ def ce_oracle(m: Method, b: Batch, stage: str) -> Sequence:
     return [ce(m.classifier(m.encoder(b.images)), b.t_B)]
 
 
+def thresholds_oracle(m: Method, b: Batch, stage: str) -> Sequence:
+    """The head for the group learns from features that it does not change."""
+    features = m.encoder(b.images)
+    own = ce(m.classifier(features), b.t_B)
+    return [own + ce(m.group_head(features.detach()), b.s_B)]
+
+
 def balanced_oracle(m: Method, b: Batch, stage: str) -> Sequence:
     balanced(b, m)
     return ce_oracle(m, b, stage)

@@ -12,8 +12,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from shasam import tables
 from shasam.commands.audit import audit
-from shasam.errors import InputError, ShasamWarning
+from shasam.errors import DataError, InputError, ShasamWarning
+from shasam.metrics import scores
 from shasam.output import Screen, shown_progress
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -185,3 +187,107 @@ def test_long_work_shows_a_bar_on_a_terminal_and_nothing_elsewhere(
             told = named("reading [/b]\x1b[31m.csv")
             told(1, 4)
         assert ("reading [/b]\\x1b[31m.csv" in out.getvalue()) is terminal
+
+
+def test_a_large_csv_is_read_piece_by_piece(
+    rows: pa.Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pa.csv.write_csv(rows, tmp_path / "p.csv")
+    truth = measured(tmp_path / "p.csv", tmp_path / "truth.json")
+    monkeypatch.setattr("shasam.report.predictions.MOST_ROWS", 1000)
+    monkeypatch.setattr(tables, "_PIECE", 1 << 14)
+    pieces, real = [], tables.CsvTable.stream
+
+    def spied(self, columns):
+        for piece in real(self, columns):
+            pieces.append(piece.num_rows)
+            yield piece
+
+    def whole(self, columns, text):
+        raise AssertionError("the rows were read at once")
+
+    monkeypatch.setattr(tables.CsvTable, "stream", spied)
+    monkeypatch.setattr(tables.CsvTable, "_read", whole)
+    assert_same(measured(tmp_path / "p.csv", tmp_path / "found.json"), truth)
+    assert len(pieces) > 5 and sum(pieces) == 6000
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        ("yes,yes,0.5,2,A", None),
+        ("yes,yes,0.5,1,A,B", "do not have 5 cells"),
+        ("yes,yes,0.5,x,A", None),
+    ],
+    ids=["another group", "a cell too many", "another type"],
+)
+def test_a_csv_whose_later_rows_differ_is_read_as_before(
+    rows: pa.Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str, sentence: str | None
+) -> None:
+    """The types follow from the first piece; where they do not suit the rest, all is read."""
+    rows = rows.select(["label", "prediction", "score", "sex", "race"])
+    codes = pa.compute.equal(rows.column("sex"), "f").cast(pa.int64())
+    rows = rows.set_column(3, "sex", codes)
+    pa.csv.write_csv(rows, tmp_path / "p.csv")
+    with (tmp_path / "p.csv").open("a", encoding="utf-8") as file:
+        file.write(line + "\n")
+    monkeypatch.setattr(tables, "_TYPED", 1 << 14)
+    monkeypatch.setattr(tables, "_PIECE", 1 << 14)
+    asked = {"min_group": 1, "sensitive": ["sex"]}
+    found = []
+    for most in (10**6, 1000):  # at once, and piece by piece
+        monkeypatch.setattr("shasam.report.predictions.MOST_ROWS", most)
+        if sentence is not None:
+            with pytest.raises(DataError, match=sentence):
+                measured(tmp_path / "p.csv", tmp_path / "o.json", **asked)
+            continue
+        found.append(measured(tmp_path / "p.csv", tmp_path / "o.json", **asked))
+    if found:
+        assert_same(found[1], found[0])
+
+
+SCORES = {
+    "spread": lambda rng, n: rng.random(n),
+    "crowded": lambda rng, n: 0.5 + 0.0004 * rng.random(n),  # within two bins
+    "few": lambda rng, n: rng.choice([0.1, 0.25, 1 / 3, 0.9], n),
+    "narrow": lambda rng, n: np.clip(0.4 + 0.01 * rng.standard_normal(n), 0, 1),
+    "edges": lambda rng, n: rng.integers(0, 1001, n) / 1000,
+}
+
+
+@pytest.mark.parametrize("kind", SCORES)
+def test_metrics_of_binned_scores_are_within_the_bound_that_is_printed(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rng = np.random.default_rng(len(kind))
+    n = 4000
+    score = SCORES[kind](rng, n)
+    label = (rng.random(n) < 0.3 + 0.5 * (score > np.median(score))).astype(int)
+    table = pa.table({"label": label, "score": score, "sex": rng.choice(["f", "m", "x"], n)})
+    pq.write_table(table, tmp_path / "p.parquet")
+    asked = {"sensitive": ["sex"], "all_metrics": True}
+    (truth,) = measured(tmp_path / "p.parquet", tmp_path / "truth.json", **asked)
+    assert truth["binning_errors"] is None
+    monkeypatch.setattr("shasam.report.predictions.MOST_ROWS", 1000)
+    capsys.readouterr()
+    (found,) = measured(tmp_path / "p.parquet", tmp_path / "found.json", **asked)
+    errors = found["binning_errors"]
+    assert "scores were counted in 3,000 bins" in " ".join(capsys.readouterr().out.split())
+    scored = [m for m in truth["metrics"] if m.split("_")[0] in ("ece", "abcc", "abpc", "auc")]
+    assert len(scored) >= 9
+    for name in scored:
+        bound = errors[name if name in errors else name.split("_")[0]]
+        gap = abs(found["metrics"][name]["value"] - truth["metrics"][name]["value"])
+        assert gap <= bound + 1e-9, name
+    assert errors["abcc"] == pytest.approx(1 / 3000) and errors["abpc"] < 0.01
+    if kind == "few":
+        assert errors["auc"] < 1  # what lies on an edge keeps its order
+    if kind == "spread":
+        assert errors["auc"] < 0.001
+
+
+def test_a_kernel_moves_by_no_more_than_its_bandwidth() -> None:
+    """The constant in the bound of abpc, over all bandwidths that occur."""
+    for width in np.geomspace(0.005, 1.0, 60):
+        one, other = (scores._kernel(w, 1.0) for w in (width, width * 1.001))
+        assert np.abs(one - other).mean(1).max() <= scores._MOVES * np.log(1.001) * (1 + 1e-3)

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from shasam.cli import app, main
-from shasam.errors import Stopped
+from shasam.errors import SpecError, Stopped
 from shasam.pipeline import engines, sweeps
 from shasam.runs.directory import RunDirectory
 from shasam.runs.machine import ExecutionOptions
@@ -173,6 +173,53 @@ on_linux = pytest.mark.skipif(not engines.POSSIBLE, reason="runs are forked on L
 
 
 @on_linux
+class Endless:
+    """A run that goes on until it is asked to stop."""
+
+    returncode: int | None = None
+
+    def poll(self):
+        return self.returncode
+
+    def terminate(self):
+        self.returncode = 143
+
+    wait = poll
+
+
+def test_when_the_time_is_over_runs_save_and_the_rest_is_left(tmp_path, monkeypatch):
+    started, told = [], []
+
+    def start(run, *args):
+        started.append(Endless())
+        return started[-1]
+
+    monkeypatch.setattr(engines, "POSSIBLE", False)
+    monkeypatch.setattr(engines, "start_training", start)
+    specs = sweeps.expand({**LONG, "grid": {"seed": [0, 1, 2]}})
+    finished = RunDirectory(tmp_path / specs[2].name)
+    monkeypatch.setattr(RunDirectory, "done", property(lambda run: run.path == finished.path))
+    found = sweeps.sweep(specs, tmp_path, seconds=0.3, say=told.append)
+    states = {o.spec.seed: o.status for o in found}
+    assert states == {0: "left", 1: "left", 2: "skipped"}
+    assert [work.returncode for work in started] == [143]
+    assert any("save a checkpoint" in line for line in told)
+    assert sweeps.says(found[-1]) == f"left    {specs[1].name} seed 1"
+
+
+def test_a_comparison_says_what_the_time_was_too_short_for():
+    from shasam.commands.compare import _grid, left_out, seconds_of
+
+    assert [seconds_of(t) for t in ("90s", "10m", "1.5h", None)] == [90, 600, 5400, float("inf")]
+    for wrong in ("10", "m", "-3s", "0m", "1e3s", "10 minutes", ""):
+        with pytest.raises(SpecError, match="write a time such as"):
+            seconds_of(wrong)
+    specs = sweeps.expand(_grid(["ce", "grl"], {}, "quick", 2, front=True))
+    (line,) = left_out(specs[-3:], len(specs))
+    assert line.startswith(f"left out, as the time was over: 3 of {len(specs)} runs (grl strength=")
+    assert line.count("seed 1") == 3 and left_out([], 8) == []
+
+
 def test_a_forked_run_has_the_bits_of_one_that_was_started_anew(tmp_path, cache, monkeypatch):
     spec = resolve({"method": "ce", "data": SHORT, "train": {"steps": 3}}, profile="smoke")
     found = {}

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import json
 import math
+from dataclasses import asdict
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,15 +17,16 @@ from shasam.methods import Method, Stage, TwoStage
 from shasam.methods.baselines import CE, Balanced
 from shasam.metrics import Counts
 from shasam.metrics.learnt import Skill
-from shasam.models import ResNet18
+from shasam.models import Identity, ResNet18
 from shasam.registry import lookup
 from shasam.runs.directory import RunLog, read_log
 from shasam.sampling import TrainingRows
+from shasam.sklearn import Arrays
 from shasam.spec.fields import StageSpec, TrainSpec
 from shasam.training.inference import evaluating
-from shasam.training.monitor import check_selection, merit
-from shasam.training.runtime import Runtime
-from shasam.training.stage import check_groups, set_modes
+from shasam.training.monitor import check_selection, group_leakage, leaks_less, merit
+from shasam.training.runtime import Runtime, one_process
+from shasam.training.stage import State, check_groups, set_modes
 from shasam.training.trainer import Trainer
 from shasam.types import Losses
 
@@ -306,8 +310,82 @@ def test_the_epoch_that_a_rule_prefers_is_kept(rule, monkeypatch):
     assert not same(kept[1], kept[3])
 
 
+@pytest.mark.parametrize("rule", ["best", "worst-class"])
+def test_selection_without_groups_does_not_depend_on_them(rule):
+    rng = np.random.default_rng(5)
+    t, p = (rng.integers(0, 3, 90) for _ in range(2))
+    names = ("a", "b", "c")
+    found = {
+        merit(Counts.from_codes(t, p, s, names, tuple(map(str, range(4)))), rule)
+        for s in (np.zeros(90, int), rng.integers(0, 4, 90), t)
+    }
+    assert len(found) == 1
+
+
+def least_by_hand(epochs):
+    """The epoch that is kept after each: least leakage within a point of the best so far."""
+    kept = None
+    for i, (accuracy, _) in enumerate(epochs):
+        top = max(a for a, _ in epochs[: i + 1])
+        if kept is None or epochs[kept][0] < top - 0.01 - 1e-12:
+            kept = i
+        elif accuracy >= top - 0.01 - 1e-12:
+            kept = min((kept, i), key=lambda k: (epochs[k][1], -epochs[k][0]))
+    return kept
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_least_leakage_keeps_an_epoch_that_is_accurate_and_tells_least_of_the_group(seed):
+    rng = np.random.default_rng(seed)
+    epochs = [(round(0.8 + a, 3), round(b, 2)) for a, b in
+              zip(rng.uniform(0, 0.03, 12), rng.uniform(0.5, 0.9, 12), strict=True)]  # fmt: skip
+    state, kept = State(), None
+    for i, (accuracy, leakage) in enumerate(epochs):
+        kept = i if leaks_less(state, accuracy, leakage) else kept
+        assert kept == least_by_hand(epochs[: i + 1])
+    assert epochs[kept][0] >= max(a for a, _ in epochs) - 0.01
+
+
+def test_the_epoch_that_leaks_least_is_kept_and_the_numbers_survive_a_cut(monkeypatch):
+    import shasam.training.trainer as module
+
+    leaks, kept = iter([0.9, 0.6, 0.7, 0.8]), []
+
+    def told(method, *_):
+        kept.append({k: v.detach().clone() for k, v in method.state_dict().items()})
+        return next(leaks)
+
+    monkeypatch.setattr(module, "group_leakage", told)
+    same_counts = Counts(np.full((2, 2, 2), 10), ("0", "1"), ("0", "1"))
+    monkeypatch.setattr(module, "validate", lambda *_: same_counts)
+    method = make()
+    spec = TrainSpec(learn=StageSpec(epochs=4, batch_views=32, lr=0.02), selection="least-leakage")
+    trained = trainer(method, spec)
+    trained.fit()
+    assert len(kept) == 4 and same(weights(method), kept[1])
+    assert State(**json.loads(json.dumps(asdict(trained.state)))).best_accuracy == 0.5
+
+
+@pytest.mark.parametrize("shown", [0.0, 3.0])
+def test_leakage_is_chance_where_the_group_cannot_be_read(shown):
+    """Features are the images themselves; the group shifts one of their numbers by ``shown``."""
+    rng = np.random.default_rng(0)
+    n = 2000
+    t, s = rng.integers(0, 2, n), rng.integers(0, 2, n)
+    x = rng.normal(size=(n, 4))
+    x[:, 0] += shown * s
+    x[:, 1] += 5 * t
+    data = Arrays(x, t, s, np.ones(n, dtype=bool))
+    method = CE(CE.Config(), Identity(4), 2, 2)
+    run = SimpleNamespace(stage=method.stages()[0], leakage=None)
+    fabric = one_process(TrainSpec(), "cpu")
+    found = group_leakage(method, run, data, torch.arange(n), fabric, 0)
+    assert found == pytest.approx(0.5, abs=0.04) if not shown else found > 0.9
+    assert run.leakage is None  # features that move are read again
+
+
 def test_a_rule_that_compares_groups_is_refused_where_validation_has_one():
-    for rule in ("worst-cell", "minimax", "optimum"):
+    for rule in ("worst-cell", "minimax", "optimum", "least-leakage"):
         with pytest.raises(SpecError, match="best and worst-class need no groups"):
             check_selection(rule, np.zeros(9, dtype=int))
         check_selection(rule, np.arange(4) % 2)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -19,6 +21,7 @@ from shasam.commands.flags import (
     TrainFlags,
     layer,
 )
+from shasam.errors import Argument, SpecError
 from shasam.runs.machine import LOCALLY
 
 if TYPE_CHECKING:
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
     from shasam.output import Screen
     from shasam.report.audits import Limit
     from shasam.report.run_tables import ResultRow
+    from shasam.spec import RunSpec
 
 
 def compare(
@@ -42,6 +46,7 @@ def compare(
     baseline: str | None = None,
     limit: Annotated[list[str] | None, Parameter(negative=())] = None,
     front: bool = False,
+    time_limit: str | None = None,
     thumbnails: bool = True,
     how: HowFlags = LOCALLY,
 ) -> None:
@@ -69,6 +74,9 @@ def compare(
     front
         Train every method at several values of its dial (`shasam methods` names them), and draw
         what each gap costs in accuracy.
+    time_limit
+        Stop training after this time, such as 90s, 10m or 2h; what was trained is compared, and
+        what was left out is said. The same command continues it.
     thumbnails
         Keep and show pictures of mined images; --no-thumbnails leaves them out.
     """
@@ -87,6 +95,7 @@ def compare(
     if baseline is not None:
         named_baseline(chosen, baseline)  # before anything is trained
     limits = limits_of(limit or [])
+    seconds = seconds_of(time_limit)
     base = layer(data, model, train, set_)
     console = Screen()
     if methods == "all" and inputs_of(base.get("data", {}).get("name")) == "vectors":
@@ -105,15 +114,47 @@ def compare(
         out,
         how,
         thumbnails=thumbnails,
+        seconds=seconds,
         tell=lambda outcome: console.print(says(outcome)),
         say=lambda line: console.print(line, soft_wrap=True),
     )
-    done = [outcome.path for outcome in outcomes if outcome.status != "failed"]
+    done = [o.path for o in outcomes if o.status in ("done", "skipped")]
+    for line in left_out([o.spec for o in outcomes if o.status == "left"], len(outcomes)):
+        console.print(line, soft_wrap=True)
     if not done:
         raise SystemExit(1)
     _show(done, page, baseline, limits, thumbnails, console)
-    if len(done) < len(outcomes):
+    if any(o.status == "failed" for o in outcomes):
         raise SystemExit(1)
+
+
+def seconds_of(text: str | None) -> float:
+    """Seconds of ``90s``, ``10m`` or ``2h``; without end where nothing is asked for."""
+    if text is None:
+        return math.inf
+    found = re.fullmatch(r"(\d{1,7}(?:\.\d{1,3})?)([smh])", text.strip())
+    if found is None or not float(found[1]):
+        raise SpecError(Argument("time_limit", text), ": write a time such as 90s, 10m or 2h")
+    return float(found[1]) * {"s": 1, "m": 60, "h": 3600}[found[2]]
+
+
+def left_out(specs: Sequence[RunSpec], runs: int) -> list[str]:
+    """What the time was too short for, by method and dial, with the seeds that are missing."""
+    if not specs:
+        return []
+    from shasam.registry import lookup
+
+    seeds: dict[str, list[str]] = {}
+    for spec in specs:
+        dial = lookup("method", spec.method).dial
+        options = spec.as_dict()["options"]
+        turned = f" {dial.option}={options[dial.option]}" if dial and dial.option in options else ""
+        seeds.setdefault(f"{spec.method}{turned}", []).append(str(spec.seed))
+    named = "; ".join(f"{name}, seed {' '.join(found)}" for name, found in seeds.items())
+    return [
+        f"left out, as the time was over: {len(specs)} of {runs} runs ({named}). The same command "
+        "continues them."
+    ]
 
 
 def _grid(
@@ -163,7 +204,6 @@ def _show(
     console: Screen,
 ) -> None:
     """Tables and the advice on the screen and as Markdown, and the page."""
-    from shasam.errors import SpecError
     from shasam.files import write_atomic
     from shasam.metrics import catalogue
     from shasam.output import markdown_text

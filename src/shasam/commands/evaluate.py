@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
@@ -46,32 +46,19 @@ def evaluate(
         restart_with(REPRODUCIBLE)  # before anything imports torch
 
     from shasam.commands.train import print_summary
-    from shasam.data import open_data
-    from shasam.errors import DataError
     from shasam.output import Screen
     from shasam.pipeline.execute import write_page
     from shasam.pipeline.load import load
-    from shasam.pipeline.results import evaluate_run, times_opened
+    from shasam.pipeline.results import data_of_run, evaluate_run, times_opened
     from shasam.report import write_model_card
     from shasam.runs.directory import RunDirectory, RunLog
     from shasam.runs.machine import machine
 
     directory = RunDirectory.existing(run)
     model = load(run, device)
-    spec = model.spec
     provenance = directory.json("provenance.json")
-    expected = str(provenance.get("manifest_sha256"))
-    # the run may be somebody else's: where stores are written is not theirs to say
-    moved = {"root": root, "csv": csv}
-    changes: dict[str, Any] = {k: v for k, v in moved.items() if v is not None} | {"store": store}
-    data = open_data(spec.data.model_copy(update=changes))
+    data = data_of_run(directory, model.spec, root=root, csv=csv, store=store)
     with directory.lock():
-        if data.manifest.sha256 != expected:
-            raise DataError(
-                f"the data is not what {run} was trained on: its manifest was "
-                f"{expected[:12]} and is now {data.manifest.sha256[:12]}. Bring the old data back, "
-                "or give its place with --root and --csv"
-            )
         log = RunLog(directory.file("log.jsonl"))
         evaluate_run(directory, model.method, data, model.fabric, log, "shasam evaluate")
         provenance["test_opened"] = times_opened(log)

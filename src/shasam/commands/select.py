@@ -17,12 +17,14 @@ if TYPE_CHECKING:
 
 
 Function = Literal["fl", "gc", "logdet", "saturated", "features"]
-Method = Literal["auto", "exact", "partitioned", "sampled", "stochastic", "sieve", "neighbours"]
+Method = Literal[
+    "auto", "exact", "partitioned", "sharded", "sampled", "stochastic", "sieve", "neighbours"
+]
 Similarity = Literal["cosine", "shifted_cosine", "rbf"]
 
 
 def select(
-    embeddings: Path,
+    embeddings: list[str],
     /,
     *,
     k: Annotated[int | None, Parameter(name=["-k", "--k"])] = None,
@@ -36,6 +38,8 @@ def select(
     neighbours: int = 32,
     cost_column: str | None = None,
     budget: float | None = None,
+    group_column: str | None = None,
+    at_most: list[str] | None = None,
     id_column: str | None = None,
     table: Path | None = None,
     features_key: str | None = None,
@@ -55,16 +59,18 @@ def select(
     Parameters
     ----------
     embeddings
-        One row per element: .npy, .npz, .safetensors, Parquet or Arrow with a vector column, or a
-        folder of Parquet files, whose rows count in the order of the files' names.
+        One row per element: .npy, .npz, .safetensors, Parquet or Arrow with a vector column; or
+        Parquet files, or folders of them, whose rows count in the order of the files' names. They
+        may lie on any file system of fsspec, such as s3://bucket/folder.
     k
         How many rows; with a budget, at most so many.
     function
         fl (facility location), gc (graph cut), logdet, saturated (saturated coverage) or features
         (feature-based, for numbers that are not negative).
     method
-        auto, exact, partitioned, sampled (of the represented rows), stochastic (sampled, and each
-        step looks at random candidates), sieve (one pass), neighbours (near pairs only).
+        auto, exact, partitioned, sharded (ranges of Parquet files, never all rows), sampled (of the
+        represented rows), stochastic (sampled, and each step looks at random candidates), sieve
+        (one pass), neighbours (near pairs only).
     similarity
         cosine, shifted_cosine or rbf; by default what suits the function.
     query
@@ -74,13 +80,17 @@ def select(
     partitions
         How many random parts, for the method partitioned.
     sample
-        How many represented rows, for the methods sampled, stochastic and sieve.
+        How many represented rows, for the methods sharded, sampled, stochastic and sieve.
     neighbours
         How many neighbours of each row are kept, for the method neighbours.
     cost_column
         Column of positive costs, for --budget.
     budget
         What the picks may cost together.
+    group_column
+        Column of groups, for --at-most; the method is sharded.
+    at_most
+        How many rows of a group may be picked: a number for all, or NAME=NUMBER, several times.
     id_column
         A column whose values are written beside the row numbers.
     table
@@ -96,19 +106,19 @@ def select(
     bound
         Also compute how far the picks can be from the best ones.
     engine
-        ray: the method partitioned, with the parts as tasks of a Ray cluster; the same picks.
+        ray: parts or ranges are tasks of a Ray cluster, for the methods sharded and partitioned;
+        the same picks.
     address
         Ray address: auto or HOST:PORT. Default: a temporary local Ray.
     out
-        Parquet with rank, row, id, gain, value and cost.
+        Parquet with rank, row, id, gain, value and cost; of shards also file, file_row and
+        group.
     """
     from contextlib import nullcontext
 
     from shasam.cluster import connected
-    from shasam.data.vector_files import open_features, open_shards
     from shasam.files import check_writable
     from shasam.output import say, shown_progress
-    from shasam.submodular.selection import select_rows
 
     if k is None and budget is None:
         raise InputError("say how many rows to select with -k, or give --cost-column and --budget")
@@ -121,36 +131,155 @@ def select(
             raise InputError(f"--threads must be at least 1; got {threads}")
         torch.set_num_threads(threads)
     check_writable(out)
-    opened = open_shards if embeddings.is_dir() else open_features
-    features = opened(embeddings, features_key)
-    beside = table or embeddings
-    costs = None if cost_column is None else _numbers(beside, cost_column, len(features))
-    ids = None if id_column is None else _texts(beside, id_column, len(features))
+    limit = None if memory is None else int(memory * 2**30)
+    alone = [function != "fl", query, private, cost_column, table, partitions]
+    asked = method == "sharded" or group_column is not None or at_most is not None
+    why = _why_sharded(embeddings, features_key, method, engine, asked, alone, limit)
+    common: dict[str, Any] = {
+        "similarity": similarity,
+        "sample": sample,
+        "memory": limit,
+        "seed": seed,
+        "bound": bound,
+        "engine": engine,
+        "announce": say,
+    }
     ray = connected(address, "--engine ray") if engine == "ray" else nullcontext()
     with ray, shown_progress() as named:
-        told = select_rows(
-            matrix(features),
-            k,
-            function=function,
-            method=method,
-            query=None if query is None else matrix(open_features(query)),
-            private=None if private is None else matrix(open_features(private)),
-            similarity=similarity,
-            partitions=partitions,
-            sample=sample,
-            neighbours=neighbours,
-            costs=costs,
-            budget=budget,
-            memory=None if memory is None else int(memory * 2**30),
-            seed=seed,
-            bound=bound,
-            engine=engine,
-            announce=say,
-            progress=named("selecting"),
-        )
-    write(told, out, ids, costs, {"embeddings": embeddings.name, "seed": seed, "k": k})
+        common["progress"] = named("selecting")
+        ids, costs = None, None
+        if why is not None:
+            told = _from_shards(
+                embeddings, k, features_key, group_column, at_most, id_column, common | {"why": why}
+            )
+        else:
+            place = Path(embeddings[0])
+            features = _open(place, features_key)
+            beside = table or place
+            costs = None if cost_column is None else _numbers(beside, cost_column, len(features))
+            ids = None if id_column is None else _texts(beside, id_column, len(features))
+            told = _from_rows(
+                matrix(features), k, function, method, query, private, common,
+                partitions=partitions, neighbours=neighbours, costs=costs, budget=budget,
+            )  # fmt: skip
+    named_by = ", ".join(Path(place).name for place in embeddings[:3])
+    write(told, out, ids, costs, {"embeddings": named_by, "seed": seed, "k": k})
     for line in summary(told, out):
         say(line)
+
+
+def _why_sharded(
+    places: list[str],
+    key: str | None,
+    method: str,
+    engine: str,
+    asked: bool,
+    alone: list[Any],
+    memory: int | None,
+) -> str | None:
+    """Why ranges of files are read and not all rows; None where they are read whole.
+
+    ``alone`` are flags that the method sharded does not go with.
+    """
+    from shasam.data.vector_files import PARQUET, ParquetShards
+    from shasam.memory import readable
+    from shasam.submodular.selection import free_for_selection
+
+    local = all("://" not in place for place in places)
+    single = len(places) == 1 and local
+    folder = single and Path(places[0]).is_dir()
+    table = single and Path(places[0]).suffix.lower() in PARQUET and Path(places[0]).is_file()
+    if asked or not single:
+        if any(alone) or method not in ("auto", "sharded"):
+            raise InputError(
+                "several files, remote files, quotas and the method sharded are for the function "
+                "fl alone: without --query, --private, --cost-column, --table and --partitions"
+            )
+        return "as asked" if asked else "the rows are in files of their own"
+    if any(alone) or method != "auto" or not (table or folder):
+        return None
+    if engine == "ray" and folder:
+        return "workers read the files"
+    shards = ParquetShards.open(places, key)
+    needed, most = 4 * shards.rows * shards.dim, memory or free_for_selection()
+    if needed <= most:
+        return None
+    return f"the vectors take {readable(needed)} and {readable(most)} may be used"
+
+
+def _from_shards(
+    places: list[str],
+    k: int | None,
+    key: str | None,
+    group_column: str | None,
+    at_most: list[str] | None,
+    id_column: str | None,
+    common: dict[str, Any],
+) -> SelectionResult:
+    from shasam.data.vector_files import ParquetShards
+    from shasam.submodular.shards import select_from_shards
+
+    if k is None:
+        raise InputError("say how many rows to select with -k")
+    if (group_column is None) != (at_most is None):
+        raise InputError("--group-column and --at-most belong together; give both")
+    quotas = None if at_most is None else _quotas(at_most)
+    return select_from_shards(
+        ParquetShards.open(places, key),
+        k,
+        group_column=group_column,
+        at_most=quotas,
+        id_column=id_column,
+        **common,
+    )
+
+
+def _quotas(words: list[str]) -> int | dict[str, int]:
+    """10, or NAME=10 several times.
+
+    >>> _quotas(["10"]), _quotas(["a=3", "b=4"])
+    (10, {'a': 3, 'b': 4})
+    """
+    try:
+        if len(words) == 1 and "=" not in words[0]:
+            return int(words[0])
+        pairs = [word.rpartition("=") for word in words]
+        return {name: int(many) for name, _, many in pairs}
+    except ValueError:
+        raise InputError(
+            f"--at-most is a whole number, or NAME=NUMBER several times; got {' '.join(words)[:80]}"
+        ) from None
+
+
+def _open(place: Path, key: str | None) -> VectorRows:
+    from shasam.data.vector_files import open_features, open_shards
+
+    return (open_shards if place.is_dir() else open_features)(place, key)
+
+
+def _from_rows(
+    z: np.ndarray,
+    k: int | None,
+    function: Function,
+    method: Any,
+    query: Path | None,
+    private: Path | None,
+    common: dict[str, Any],
+    **settings: Any,
+) -> SelectionResult:
+    from shasam.data.vector_files import open_features
+    from shasam.submodular.selection import select_rows
+
+    return select_rows(
+        z,
+        k,
+        function=function,
+        method=method,
+        query=None if query is None else matrix(open_features(query)),
+        private=None if private is None else matrix(open_features(private)),
+        **common,
+        **settings,
+    )
 
 
 def matrix(features: VectorRows) -> np.ndarray:
@@ -215,6 +344,7 @@ def write(
     import pyarrow.parquet as pq
 
     from shasam.files import named_file
+    from shasam.submodular.shards import ShardedResult
 
     rows = told.selection.indices.tolist()
     gains = told.selection.gains.double()
@@ -222,6 +352,12 @@ def write(
         "rank": pa.array(range(1, len(rows) + 1), pa.int32()),
         "row": pa.array(rows, pa.int64()),
     }
+    shards = told if isinstance(told, ShardedResult) else None
+    if shards is not None:
+        columns["file"] = [name for name, _ in shards.places]
+        columns["file_row"] = pa.array([row for _, row in shards.places], pa.int64())
+        columns |= {"group": shards.groups} if shards.groups is not None else {}
+        columns |= {"id": shards.ids} if shards.ids is not None else {}
     if ids is not None:
         columns["id"] = [ids[row] for row in rows]
     columns |= {"gain": gains.tolist(), "value": gains.cumsum(0).tolist()}

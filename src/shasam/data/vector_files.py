@@ -6,16 +6,20 @@ interface of the packed image store.
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import json
 import math
 import os
 import zipfile
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
+from importlib.util import find_spec
+from pathlib import Path, PurePosixPath
 from typing import BinaryIO, cast
 
 import numpy as np
@@ -213,6 +217,7 @@ TABLES = (*PARQUET, ".arrow", ".feather")  # formats that may hold labels too
 SUFFIXES = (".npy", ".npz", ".safetensors", *TABLES)
 USUAL = ("embedding", "embeddings", "features", "vectors", "x", "X", "arr_0")
 _FEW = 1024  # rows of Parquet that are decoded at a time; 8,192 take twice as long, for the memory
+_FOOTERS = 16  # files whose numbers of rows are read at the same time
 _MAX_HEADER = 64 << 20  # bytes of the header of a safetensors file
 _SAFETENSORS = {
     "F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2", "I64": "<i8", "I32": "<i4",
@@ -371,28 +376,33 @@ def _vector_column(path: Path, key: str | None) -> tuple[str, pa.Schema]:
     with _readable(path), open_regular(path) as file:
         parquet = path.suffix.lower() in PARQUET
         schema = pq.ParquetFile(file).schema_arrow if parquet else pa.ipc.open_file(file).schema
+    return _named_vectors(schema, key, path.name), schema
+
+
+def _named_vectors(schema: pa.Schema, key: str | None, where: str) -> str:
     vectors = [f.name for f in schema if is_vector(f.type)]
     if key is not None and key in schema.names and key not in vectors:
         raise InputError(
-            f"the column {key!r} of {path.name} holds {schema.field(key).type}, not vectors"
+            f"the column {key!r} of {where} holds {schema.field(key).type}, not vectors"
         )
     if not vectors:
         raise InputError(
-            f"{path.name} has no column of vectors (lists of numbers); its columns are "
+            f"{where} has no column of vectors (lists of numbers); its columns are "
             f"{', '.join(schema.names[:8])}"
         )
-    return choose(key, vectors, USUAL, path.name), schema
+    return choose(key, vectors, USUAL, where)
 
 
 @contextmanager
-def _readable(path: Path) -> Iterator[None]:
+def _readable(path: Path | str) -> Iterator[None]:
     """Errors of the readers of Parquet and Arrow as ours."""
     try:
         yield
     except (pa.ArrowException, OSError, ValueError) as error:
         if isinstance(error, ShasamError):
             raise
-        raise InputError(f"{path.name} cannot be read: {error}") from error
+        name = path.name if isinstance(path, Path) else path
+        raise InputError(f"{name} cannot be read: {error}") from error
 
 
 def _columns(path: Path, suffix: str, key: str | None, ids: Sequence[str]) -> VectorRows:
@@ -515,6 +525,166 @@ def _room(folder: Path, rows: int, dim: int) -> np.ndarray:
             "free; save them as a float32 .npy file, which is not read whole"
         )
     return np.empty((rows, dim), np.float32)
+
+
+def shard_names(places: Sequence[str]) -> list[str]:
+    """The Parquet files of folders, patterns and names, local or of any fsspec file system.
+
+    The files of a folder or a pattern come in the order of their names.
+    """
+    names: list[str] = []
+    for place in places:
+        if "://" in place:
+            found = _remote_names(place)
+        elif Path(place).is_dir():
+            held = Path(place).rglob("*")
+            found = [str(p) for p in sorted(p for p in held if p.suffix.lower() in PARQUET)]
+        elif glob.has_magic(place) and not Path(place).exists():
+            found = [str(path) for path in sorted(map(Path, glob.glob(place)))]
+        else:
+            found = [place]
+        if not found:
+            raise InputError(f"{place} holds no Parquet files (.parquet)")
+        names += found
+    for name in names:
+        if PurePosixPath(name).suffix.lower() not in PARQUET:
+            raise InputError(f"{name} is no Parquet file (.parquet); shards are")
+    return names
+
+
+def _remote_names(place: str) -> list[str]:
+    if find_spec("fsspec") is None:
+        raise InputError(f"{place} needs fsspec, not installed here: pip install fsspec")
+    import fsspec
+
+    with _readable(place):
+        system, path = fsspec.core.url_to_fs(place)
+        if system.isdir(path):
+            held = [p for p in system.find(path) if PurePosixPath(p).suffix.lower() in PARQUET]
+        else:
+            held = system.glob(path) if glob.has_magic(path) else [path]
+        return [system.unstrip_protocol(p) for p in sorted(held, key=PurePosixPath)]
+
+
+@contextmanager
+def _shard(name: str, folder: str = "") -> Iterator[BinaryIO]:
+    """A shard, opened where it is read; a local name may be relative to a folder."""
+    if "://" not in name:
+        with open_regular(os.path.join(folder, name)) as file:
+            yield file
+        return
+    import fsspec
+
+    with fsspec.open(name, "rb") as file:
+        yield file
+
+
+@dataclass(frozen=True)
+class ParquetShards:
+    """Rows of many Parquet files, in the order of the files; only ranges of them are read.
+
+    Holds the names and the numbers of rows, so that a worker elsewhere can read its own ranges.
+    """
+
+    names: Sequence[str] = field(repr=False)
+    ends: Sequence[int] = field(repr=False)  # rows up to the end of each file
+    key: str
+    dim: int
+    folder: str  # where the names were given; a worker may be elsewhere
+
+    @classmethod
+    def open(cls, places: Sequence[str], key: str | None = None) -> ParquetShards:
+        """Count the rows of every file, and take the width from the first that has some."""
+        names = shard_names(places)
+        with ThreadPoolExecutor(_FOOTERS) as pool:  # of files that may be far away
+            counts = list(pool.map(_count, names))
+        held = [(name, count) for name, count in zip(names, counts, strict=True) if count]
+        if not held:
+            raise InputError(f"the Parquet files of {', '.join(places)[:200]} have no rows")
+        names = [name for name, _ in held]
+        ends = np.cumsum([count for _, count in held]).tolist()
+        with _readable(names[0]), _shard(names[0]) as file:
+            source = pq.ParquetFile(file)
+            key = _named_vectors(source.schema_arrow, key, names[0])
+            first = next(source.iter_batches(1, columns=[key]))
+            dim = _matrix(first.column(0), None, names[0]).shape[1]
+        return cls(names, ends, key, dim, os.getcwd())
+
+    @property
+    def rows(self) -> int:
+        return self.ends[-1]
+
+    def place(self, row: int) -> tuple[str, int]:
+        """Name the file of a row, and its number there."""
+        number = bisect_right(self.ends, row)
+        return self.names[number], row - (self.ends[number - 1] if number else 0)
+
+    def read(self, first: int, last: int) -> np.ndarray:
+        """The vectors of the rows first..last, float32; a missing one is NaN."""
+        matrix, done = np.empty((last - first, self.dim), np.float32), 0
+        for name, column in self._columns(self.key, first, last):
+            part = _matrix(column, self.dim, name)
+            if part.shape[1] != self.dim:
+                raise InputError(
+                    f"{name} has vectors of {part.shape[1]} numbers and {self.names[0]} of "
+                    f"{self.dim}"
+                )
+            with np.errstate(over="ignore"):
+                matrix[done : done + len(part)] = part
+            done += len(part)
+        return matrix
+
+    def texts(self, column: str, first: int, last: int) -> list[str]:
+        """Another column of those rows, as text; a missing value is an empty one."""
+        found: list[str] = []
+        for _, part in self._columns(column, first, last):
+            found += ["" if value is None else str(value) for value in part.to_pylist()]
+        return found
+
+    def _columns(self, column: str, first: int, last: int) -> Iterator[tuple[str, pa.Array]]:
+        """Pieces of a column with the names of their files; few rows at a time."""
+        while first < last:
+            name, start = self.place(first)
+            stop = start + min(last, self.ends[bisect_right(self.ends, first)]) - first
+            with _readable(name), _shard(name, self.folder) as file:
+                source = pq.ParquetFile(file)
+                if column not in source.schema_arrow.names:
+                    known = did_you_mean(column, source.schema_arrow.names)
+                    raise InputError(f"{name} has no column {column!r}{known}")
+                done = start
+                for batch in _rows_of(source, column, start, stop):
+                    batch.validate(full=True)  # offsets of a damaged file would lead outside of it
+                    done += len(batch)
+                    yield name, batch.column(0)
+            if done != stop:
+                raise InputError(f"{name} is damaged, or was changed: it had more rows before")
+            first += stop - start
+
+
+def _rows_of(
+    source: pq.ParquetFile, column: str, start: int, stop: int
+) -> Iterator[pa.RecordBatch]:
+    """The rows start..stop of a file; groups of rows that hold none of them are not read."""
+    groups: list[int] = []
+    before = begin = 0
+    for number in range(source.num_row_groups):
+        after = before + source.metadata.row_group(number).num_rows
+        if after > start and before < stop:
+            begin = begin if groups else before
+            groups.append(number)
+        before = after
+    for batch in source.iter_batches(_FEW, row_groups=groups, columns=[column]):
+        low, high = max(start - begin, 0), min(stop - begin, len(batch))
+        begin += len(batch)
+        if high > low:
+            yield batch.slice(low, high - low)
+        if begin >= stop:
+            return
+
+
+def _count(name: str) -> int:
+    with _readable(name), _shard(name) as file:
+        return pq.ParquetFile(file).metadata.num_rows
 
 
 # -------------------------------------------------------------------------------------------------

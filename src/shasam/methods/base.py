@@ -139,6 +139,10 @@ class Method(nn.Module):
         """Compute class scores (B, C) by the features they read; the first is the method's own."""
         raise NotImplementedError
 
+    def infer_groups(self, features: Mapping[str, Tensor]) -> Tensor | None:
+        """Compute probabilities of the groups (B, G) by features; most methods infer none."""
+        return None
+
     def logits(self, images: Tensor) -> dict[str, Tensor]:
         """Compute class scores of images: ``classify`` of their ``features``."""
         return self.classify(self.features(images))

@@ -221,8 +221,7 @@ class Scaling(CE):
     """Cross-entropy; then log q_c + b_c, with b chosen on validation.
 
     b maximises (1 - worst)·accuracy + worst·(accuracy of the worst cell), coordinate by coordinate
-    over a grid until nothing changes. The group is read on validation alone. Validation metrics of
-    a run are those before scaling.
+    over a grid until nothing changes. The group is read on validation alone.
     """
 
     summary = "cross-entropy, then one scalar a class, chosen for the worst cell of validation"
@@ -243,6 +242,7 @@ class Scaling(CE):
 
     def after_training(self, validation: Predictions) -> None:
         log_q = np.log(np.clip(validation.scores.astype(np.float64), 1e-12, None))
+        log_q -= self.log_scale_C.cpu().numpy()  # of a fit before this one
         cell = validation.target * self.groups + validation.sensitive
         found = fit_scales(log_q, validation.target, cell, self.config.worst)
         self.log_scale_C.copy_(torch.from_numpy(found))

@@ -1,22 +1,26 @@
-"""Post-process cross-entropy's scores to equal error rates in every group (Hardt et al., 2016)."""
+"""Post-process scores: thresholds per group with equal odds, or by the group that is inferred."""
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
-from pydantic import Field, model_serializer
+import torch.nn.functional as F
+from pydantic import Field, field_validator, model_serializer
 from torch import Tensor
 
-from shasam.errors import InputError
+from shasam.errors import InputError, ShasamWarning
 from shasam.methods.base import Dial, Method
 from shasam.methods.baselines import CE, CEConfig
-from shasam.metrics.odds import GroupRule, uniform_by_id
-from shasam.models import Encoder
+from shasam.metrics.limits import ChosenOffsets, check_limits, log_scores, offsets_for
+from shasam.metrics.odds import GroupRule, front_reason, uniform_by_id
+from shasam.models import Classifier, Encoder
 from shasam.registry import register
-from shasam.types import Predictions
+from shasam.types import Batch, Losses, Predictions
 
 # -------------------------------------------------------------------------------------------------
 # Decisions by score and group; cross-entropy whose scores are post-processed to equal odds.
@@ -77,31 +81,35 @@ class ByGroup(Method):
         return replace(predictions, prediction=decided.cpu().numpy().astype(kind))
 
 
-_KINDS: dict[type[Method], type[ByGroup]] = {}
+_KINDS: dict[tuple[type[Method], type[Method]], type[Method]] = {}
 
 
-def _with_rule(kind: type[Method]) -> type[ByGroup]:
-    """The class of a method with the decisions of ByGroup before its own; made once."""
+def _joined(way: type[Method], kind: type[Method]) -> type[Method]:
+    """The class of a method with another way to decide before its own; made once."""
 
-    def rebuilt(self: ByGroup) -> tuple[Any, ...]:  # the class has no name to be found by
-        return _empty, (kind,), self.__dict__
+    def rebuilt(self: Method) -> tuple[Any, ...]:  # the class has no name to be found by
+        return _empty, (way, kind), self.__dict__
 
-    if kind not in _KINDS:
+    if (way, kind) not in _KINDS:
         own = {"__reduce__": rebuilt, "__doc__": kind.__doc__}
-        _KINDS[kind] = type(f"{kind.__name__}ByGroup", (ByGroup, kind), own)
-    return _KINDS[kind]
+        _KINDS[way, kind] = type(f"{kind.__name__}{way.__name__}", (way, kind), own)
+    return _KINDS[way, kind]
 
 
-def _empty(kind: type[Method]) -> ByGroup:
-    made = _with_rule(kind)
+def _empty(way: type[Method], kind: type[Method]) -> Method:
+    made = _joined(way, kind)
     return made.__new__(made)
+
+
+def _refuse_second_rule(method: Method) -> None:
+    if method.has_rule or isinstance(method, ByInferredGroup):
+        raise InputError("this model has a rule of its own for decisions; train it anew with ce")
 
 
 def deciding_by_group(method: Method) -> ByGroup:
     """The same trained method with room for a rule per group."""
-    if method.has_rule:
-        raise InputError("this model has a rule of its own for decisions; train it anew with ce")
-    method.__class__ = _with_rule(type(method))
+    _refuse_second_rule(method)
+    method.__class__ = _joined(ByGroup, type(method))
     assert isinstance(method, ByGroup)
     method.make_rule()
     method.to(next(method.parameters()).device)
@@ -156,3 +164,130 @@ class PostHoc(ByGroup, CE):
         args = (validation.scores, validation.target, validation.sensitive, self.groups)
         config = self.config
         self.take_rule(GroupRule.fit(*args, config.tolerance, grid=config.grid))
+
+
+# -------------------------------------------------------------------------------------------------
+# Offsets of the scores by the group that a second head infers: no group is needed to decide.
+# -------------------------------------------------------------------------------------------------
+
+
+class ByInferredGroup(Method):
+    """Add Σ_g P(g | x)·a_gc to the score of class c; P is a head's on the encoder's features.
+
+    The merged scores are the method's own: exported files have the inputs that they had before.
+    """
+
+    group_head: Classifier
+    offset_GC: Tensor
+
+    def make_offsets(self, width: int) -> None:
+        """A head on features of that width, and offsets of 0."""
+        self.group_head = Classifier(width, None, self.groups)
+        zeros = torch.zeros(self.groups, self.classes, dtype=torch.float64)
+        self.register_buffer("offset_GC", zeros)
+
+    def infer_groups(self, features: Mapping[str, Tensor]) -> Tensor:
+        return torch.softmax(self.group_head(features["encoder"]).float(), dim=1)
+
+    def classify(self, features: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        scores = super().classify(features)
+        own = next(iter(scores))
+        merged = scores[own].double() + self.infer_groups(features).double() @ self.offset_GC
+        return {**scores, own: merged.to(scores[own].dtype)}
+
+    def fit_offsets(
+        self, validation: Predictions, limits: Mapping[str, float], price: float = 1.0
+    ) -> ChosenOffsets:
+        """Choose offsets for limits on validation, from the scores as they are without any."""
+        assert validation.inferred is not None
+        plain = log_scores(validation) - validation.inferred @ self.offset_GC.cpu().numpy()
+        e = np.exp(plain - plain.max(1, keepdims=True))
+        rows = replace(
+            validation,
+            scores=e / e.sum(1, keepdims=True),
+            classes=validation.classes or tuple(map(str, range(self.classes))),
+            groups=validation.groups or tuple(map(str, range(self.groups))),
+        )
+        chosen = offsets_for(rows, validation.inferred, limits, price=price)
+        self.offset_GC.copy_(torch.from_numpy(chosen.offset_GC))
+        return chosen
+
+
+def inferring_group(method: Method, width: int) -> ByInferredGroup:
+    """The same trained method with a head for the group and room for offsets."""
+    _refuse_second_rule(method)
+    method.__class__ = _joined(ByInferredGroup, type(method))
+    assert isinstance(method, ByInferredGroup)
+    with next(method.parameters()).device:
+        method.make_offsets(width)
+    return method
+
+
+def with_rule(method: Method, rule: Mapping[str, Any]) -> Method:
+    """The method with room for the rule that ``shasam threshold`` gave it."""
+    width = rule.get("width")
+    if width is None:
+        return deciding_by_group(method)
+    if not isinstance(width, int) or not 1 <= width <= 1_000_000:
+        raise InputError(f"the width of its features, {width!r:.40}, is not a number of columns")
+    return inferring_group(method, width)
+
+
+@register("thresholds", kind="method")
+class Thresholds(ByInferredGroup, CE):
+    """Cross-entropy, and a second head that learns the group; then offsets for a limit.
+
+    CE(t) + CE(s), the second on features that it does not change. On validation offsets a_gc are
+    chosen so that arg max_c of log q_c + Σ_g P(g | x)·a_gc is the most accurate decision whose
+    ``metric`` keeps the ``limit``, each row decided by offsets of other rows; where none does for
+    the ``price``, the nearest. The group is read in training and validation alone.
+    """
+
+    summary = "cross-entropy, then thresholds for a limit by the group that a second head infers"
+    reference = "Delaney et al., NeurIPS 2024 (OxonFair)"
+    dial = Dial("limit", (0.1, 0.05, 0.02))
+
+    class Config(CEConfig):
+        metric: str = Field("eo_mean", description="Metric of the limit.")
+        limit: float = Field(0.05, ge=0, le=1, description="What the metric is to keep.")
+        price: float = Field(
+            0.05, ge=0, le=1, description="Accuracy on validation that may be paid for it, at most."
+        )
+
+        @field_validator("metric")
+        @classmethod
+        def _known(cls, name: str) -> str:
+            check_limits({name: 0.0})
+            return name
+
+    config: Config
+
+    def __init__(self, config: Config, encoder: Encoder, classes: int, groups: int) -> None:
+        super().__init__(config, encoder, classes, groups)
+        self.make_offsets(encoder.out_dim)
+
+    def steps(self, batch: Batch, stage: str) -> Iterator[tuple[str, Losses]]:
+        features = self.encoder(batch.images)
+        target = F.cross_entropy(self.classifier(features).float(), batch.t_VB)
+        group = F.cross_entropy(self.group_head(features.detach()).float(), batch.s_VB)
+        yield "main", Losses(target + group, {"ce": target.detach(), "group": group.detach()})
+
+    def after_training(self, validation: Predictions) -> None:
+        """Choose offsets on validation; where groups lack a class there, none, with a warning."""
+        names = tuple(map(str, range(self.classes))), tuple(map(str, range(self.groups)))
+        rows = replace(validation, classes=names[0], groups=names[1])
+        if why := front_reason(rows):
+            warnings.warn(
+                f"no thresholds were fitted on validation: {why}", ShasamWarning, stacklevel=2
+            )
+            self.offset_GC.zero_()
+            return
+        config = self.config
+        chosen = self.fit_offsets(rows, {config.metric: config.limit}, config.price)
+        if not chosen.kept:
+            warnings.warn(
+                f"no thresholds kept {config.metric}={config.limit:g} on validation for a price of "
+                f"{config.price:g}; the nearest have {chosen.values[config.metric]:.3f}",
+                ShasamWarning,
+                stacklevel=2,
+            )

@@ -371,9 +371,17 @@ for _rate in RATES:
             Ratio(_rate.table), _rate.ratio_undefined_because, _rate.support, always=False,
         )
     )  # fmt: skip
+    if _rate.better == "high":  # the highest false rate is 1 minus the lowest true one
+        register(
+            Metric(
+                f"{_rate.name}_min", f"{_rate.label}, lowest", "%", "high",
+                f"lowest group in the {_rate.meaning}",
+                Lowest(_rate.table), _rate.undefined_because, _rate.support, always=False,
+            )
+        )  # fmt: skip
 _OWN = frozenset(
     (
         *(m.name for m in _BUILT_IN),
-        *(f"{r.name}_{kind}" for r in RATES for kind in ("gap", "ratio")),
+        *(f"{r.name}_{kind}" for r in RATES for kind in ("gap", "ratio", "min")),
     )
 )

@@ -16,9 +16,8 @@ import numpy as np
 
 from shasam.errors import InputError, ShasamWarning
 from shasam.keyed import keyed
-from shasam.metrics import catalogue
-from shasam.metrics.counts import Counts, Estimate
-from shasam.metrics.evaluation import evaluate, values
+from shasam.metrics.counts import Estimate
+from shasam.metrics.evaluation import evaluate
 from shasam.metrics.paired import Comparison, compare
 from shasam.metrics.resampling import average
 from shasam.types import Predictions
@@ -262,19 +261,25 @@ class GroupRule:
         return (uniform[:, None] >= upto).sum(1)
 
 
+def folds_of(rows: Predictions, folds: int = FOLDS, seed: int = 0) -> Array:
+    """A fold (N,) for each row; folds have equal shares of every (class, group) cell."""
+    fold_N = np.zeros(len(rows), dtype=np.int64)
+    cell_N = rows.target * len(rows.groups) + rows.sensitive
+    for cell in np.unique(cell_N).tolist():
+        (members,) = np.where(cell_N == cell)
+        fold_N[members] = keyed(seed, cell).permutation(len(members)) % folds
+    return fold_N
+
+
 def cross_fitted(
     rows: Predictions, tolerance: float, *, folds: int = FOLDS, seed: int = 0
 ) -> Array:
     """Decisions (N,) of rules that were fitted on the other folds.
 
-    Folds have equal shares of every (class, group) cell. A row's fold and coin follow from the
-    seed and its place.
+    A row's fold and coin follow from the seed and its place.
     """
     groups, number = len(rows.groups), len(rows)
-    fold_N, cell_N = np.zeros(number, dtype=np.int64), rows.target * groups + rows.sensitive
-    for cell in np.unique(cell_N).tolist():
-        (members,) = np.where(cell_N == cell)
-        fold_N[members] = keyed(seed, cell).permutation(len(members)) % folds
+    fold_N = folds_of(rows, folds, seed)
     uniform_N = keyed(seed).random(number)
     decided_N = np.zeros(number, dtype=np.int64)
     for k in range(folds):
@@ -523,55 +528,3 @@ def _resampled(
 
     drawn_DK2 = both(rate_DKCG)
     return both(rate_KCG), drawn_DK2 - drawn_DK2.mean(0)
-
-
-# -------------------------------------------------------------------------------------------------
-# A rule for a limit: the most accurate thresholds that keep it where they were not fitted.
-# -------------------------------------------------------------------------------------------------
-
-TRIED = (0.0, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 1.0)
-
-
-@dataclass(frozen=True)
-class ChosenRule:
-    """The rule that was chosen for limits, how, and whether it kept them on held-out folds."""
-
-    rule: GroupRule
-    tolerance: float
-    kept: bool
-    values: dict[str, float]  # of the limits' metrics, cross-fitted
-
-
-def rule_for(rows: Predictions, limits: Mapping[str, float], *, seed: int = 0) -> ChosenRule:
-    """Choose the tolerance by cross-fitting on rows, then fit the rule on all of them.
-
-    Of the tolerances whose cross-fitted decisions keep every limit the most accurate is taken,
-    the smaller one of two alike. Where none does, the one that comes nearest.
-    """
-    if why := front_reason(rows):
-        raise InputError(f"thresholds per group cannot be fitted: {why}")
-    for metric in limits:
-        catalogue.named(metric)
-    found = []
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ShasamWarning)  # told when the rule itself is fitted
-        for tolerance in TRIED:
-            made = cross_fitted(rows, tolerance, seed=seed)
-            counts = Counts.from_codes(
-                rows.target, made, rows.sensitive, rows.classes, rows.groups, None
-            )
-            value = values(counts, [*limits, "accuracy"], positive=rows.positive)
-            over = max(_excess(metric, value[metric], bound) for metric, bound in limits.items())
-            found.append((over <= 1e-12, -max(over, 0.0), value["accuracy"], -tolerance, value))
-    kept, _, _, negative, value = max(found, key=lambda entry: entry[:4])
-    rule = GroupRule.fit(
-        rows.scores, rows.target, rows.sensitive, len(rows.groups), tolerance=-negative
-    )
-    return ChosenRule(rule, -negative, kept, {metric: value[metric] for metric in limits})
-
-
-def _excess(metric: str, value: float, bound: float) -> float:
-    """How far a value lies beyond its limit; infinitely where it has none."""
-    if not np.isfinite(value):
-        return float("inf")
-    return bound - value if catalogue.named(metric).better == "high" else value - bound

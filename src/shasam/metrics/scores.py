@@ -123,9 +123,13 @@ def _kernels(
     return np.stack(out)
 
 
+def _bandwidth(sd: float, total: float) -> float:
+    return max(sd * total**-0.2, 0.5 / BINS)
+
+
 def _kernel(sd: float, total: float) -> np.ndarray:
     """Gaussian smoothing with Scott's bandwidth sd·n^(-1/5), reflected at 0 and 1: (BINS, BINS)."""
-    width = max(sd * total**-0.2, 0.5 / BINS)
+    width = _bandwidth(sd, total)
     x = (np.arange(BINS) + 0.5) / BINS
     out = np.zeros((BINS, BINS))
     for image in (x, -x, 2 - x):
@@ -254,6 +258,69 @@ class Reliability:
 def error_of(gaps_GB: np.ndarray) -> np.ndarray:
     """The calibration error of signed, weighted gaps: their absolute sum over bins."""
     return np.abs(gaps_GB).sum(-1)
+
+
+# -------------------------------------------------------------------------------------------------
+# What binned scores can change. Rows of one label, prediction and group whose scores lie in the
+# same bin of width h all get their mean, so a score moves by less than h, and |x - mean| is at most
+# h/2 on average. Scores on an edge do not move.
+#
+# ece   exact: bins of calibration are unions of these, and sums of scores are kept
+# abcc  h: a cumulative distribution moves by an area of at most h/2, and each pair has two
+# abpc  histograms are exact, but the bandwidth follows the standard deviation, whose square falls
+#       by at most h²/4; a kernel moves by at most 1.4 of the logarithm of its bandwidth
+# auc   the share of pairs of a positive and a negative in one bin, whose order may be lost
+# -------------------------------------------------------------------------------------------------
+
+SCORE_BINS = 3000  # a multiple of the 15 of calibration and of the 100 of densities
+_MOVES = 1.4  # L1 distance of ``_kernel`` for each unit of the bandwidth's logarithm, at most
+
+
+def binning_errors(
+    bin_NK: np.ndarray,
+    scores_NC: np.ndarray,
+    hit: np.ndarray | None,
+    s: np.ndarray,
+    groups: int,
+    repeats: np.ndarray,
+) -> dict[str, float]:
+    """How far each metric of binned scores can be from that of the scores; ``hit``: positives.
+
+    ``bin_NK`` is 2e for a score on the edge e of 3,000 bins, and 2e + 1 between e and e + 1, for
+    each score column. Metrics of a single group have the largest bound of all groups.
+    """
+    h = 1 / SCORE_BINS
+    moves = [_kernel_moves(scores_NC[s == g], repeats[s == g], h) for g in range(groups)]
+    found = {"ece": 0.0, "abcc": h, "abpc": 2 * max(moves)}
+    if hit is None:
+        return found
+    lost = sorted(
+        max(_same_bin(bin_N[s == g], hit[s == g], repeats[s == g]) for bin_N in bin_NK.T)
+        for g in range(groups)
+    )
+    return found | {"auc": lost[-1], "auc_gap": sum(lost[-2:])}
+
+
+def _kernel_moves(scores_NC: np.ndarray, n: np.ndarray, h: float) -> float:
+    total = max(float(n.sum()), 1.0)
+    moves = []
+    for x in scores_NC.T:
+        variance = float(((x - float(x @ n) / total) ** 2) @ n / total)
+        low, high = (_bandwidth(v**0.5, total) for v in (variance, variance + h * h / 4))
+        moves.append(_MOVES * math.log(high / low))
+    return max(moves)
+
+
+def _same_bin(bin_n: np.ndarray, hit: np.ndarray, n: np.ndarray) -> float:
+    """The share of pairs of a positive and a negative whose scores lie between the same edges."""
+    between = bin_n % 2 == 1
+    size = int(bin_n.max(initial=0)) + 1
+    shares = []
+    for of in (hit, ~hit):
+        whole = float(n[of].sum())
+        inside = np.bincount(bin_n[of & between], n[of & between], size)
+        shares.append(inside / max(whole, 1.0))
+    return float(shares[0] @ shares[1])
 
 
 # -------------------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from shasam.errors import CheckpointError, FileError, InputError, ShasamError
 from shasam.extras import need
 from shasam.files import open_regular, read_bytes
 from shasam.methods.base import Method
-from shasam.methods.posthoc import deciding_by_group
+from shasam.methods.posthoc import with_rule
 from shasam.models.weights import read_weights
 from shasam.pipeline.build import build_method, outline
 from shasam.pipeline.embedding import Embedder, of_vectors
@@ -56,7 +56,7 @@ class SavedModel:
     sha256: str | None  # of the weights; None where it was never written down
     within: Path | None  # links may not lead out of this folder
     vectors: Mapping[str, Any] | None = None  # the encoder of the vectors, where it is known
-    rule: Mapping[str, Any] | None = None  # limits and tolerance of `shasam threshold`
+    rule: Mapping[str, Any] | None = None  # of `shasam threshold`: limits, and how it decides
 
 
 def find_saved(source: str | Path | RunDirectory) -> SavedModel:
@@ -170,7 +170,7 @@ class Model:
     fabric: Fabric  # device and precision, as in training
     vectors: Mapping[str, Any] | None = None  # the encoder of the vectors, where it is known
     front: Embedder | None = None  # that encoder, in front of a model of vectors
-    rule: Mapping[str, Any] | None = None  # limits and tolerance of `shasam threshold`
+    rule: Mapping[str, Any] | None = None  # of `shasam threshold`: limits, and how it decides
 
     @property
     def inputs(self) -> str:
@@ -362,11 +362,11 @@ def load(source: str | Path | RunDirectory, device: str = "cpu") -> Model:
     spec, sizes = saved.spec, (len(saved.classes), len(saved.groups))
     outlined = outline(spec, *sizes)
     if saved.rule is not None and outlined is not None:
-        outlined = deciding_by_group(outlined)
+        outlined = with_rule(outlined, saved.rule)
     _check_weights(saved, outlined)
     method, _ = build_method(spec, *sizes, start=False)
     if saved.rule is not None:
-        method = deciding_by_group(method)
+        method = with_rule(method, saved.rule)
     weights = read_weights(saved.weights, sha256=saved.sha256, within=saved.within)
     try:
         method.load_state_dict(weights)

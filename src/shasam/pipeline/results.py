@@ -8,6 +8,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from shasam.metrics.intervals import draws_of_runs
 from shasam.metrics.learnt import Learnt, Skill, log_losses
 from shasam.models import Classifier
 from shasam.runs.directory import RunDirectory, RunLog, predictions_table, stream_log, table_bytes
+from shasam.spec import RunSpec
 from shasam.training.inference import (
     TrainingData,
     features_of,
@@ -213,6 +215,31 @@ def fit_head(
 # -------------------------------------------------------------------------------------------------
 
 
+def data_of_run(
+    run: RunDirectory,
+    spec: RunSpec,
+    *,
+    root: Path | None = None,
+    csv: Path | None = None,
+    store: Path | None = None,
+) -> TrainingData:
+    """The data that a run was trained on, opened again; ``root`` and ``csv`` where it has moved."""
+    from shasam.data import open_data
+
+    # the run may be somebody else's: where stores are written is not theirs to say
+    moved = {"root": root, "csv": csv}
+    changes: dict[str, Any] = {k: v for k, v in moved.items() if v is not None} | {"store": store}
+    data = open_data(spec.data.model_copy(update=changes))
+    expected = str(run.json("provenance.json").get("manifest_sha256"))
+    if data.manifest.sha256 != expected:
+        raise DataError(
+            f"the data is not what {run.path} was trained on: its manifest was {expected[:12]} and "
+            f"is now {data.manifest.sha256[:12]}. Bring the old data back, or give its place with ",
+            Argument("root"), " and ", Argument("csv"),
+        )  # fmt: skip
+    return data
+
+
 def open_test(data: TrainingData, log: RunLog, reason: str) -> Tensor:
     """The rows of the test split; the opening is logged before they are handed out."""
     log.write("test_opened", reason=reason)
@@ -275,6 +302,8 @@ def evaluate_run(
     val_features, val = read_rows(method, data, val_rows, fabric)
     primary = next(iter(val))
     method.after_training(val[primary])
+    if type(method).after_training is not Method.after_training and not method.has_rule:
+        val = read_rows(method, data, val_rows, fabric)[1]  # what was fitted changes the scores
     if method.temperature_fitted is not None:
         val = _calibrate(method, data, val_rows, fabric)
     _write(run, "val", method, val, data, metrics)

@@ -194,7 +194,7 @@ class Outcome:
 
     spec: RunSpec
     path: Path
-    status: str  # "done", "skipped", "failed"
+    status: str  # "done", "skipped", "failed", or "left" where the time was over
     seconds: float
     message: str = ""
 
@@ -202,6 +202,8 @@ class Outcome:
 def says(outcome: Outcome) -> str:
     """One line about a run that has ended."""
     line = f"{outcome.status:8s}{outcome.spec.name} seed {outcome.spec.seed}"
+    if outcome.status == "left":
+        return line
     if outcome.status == "failed":
         return f"{line}  {outcome.message} (see {outcome.path / 'output.txt'})"
     with of_our_shape(outcome.path / "metrics.json"):
@@ -232,13 +234,15 @@ def sweep(
     how: ExecutionOptions = LOCALLY,
     *,
     thumbnails: bool = True,
+    seconds: float = math.inf,
     tell: Callable[[Outcome], None] = lambda outcome: None,
     say: Callable[[str], None] = print,
 ) -> list[Outcome]:
     """Run all specifications as ``how`` says; an unfinished run goes on from its checkpoint.
 
     Several sweeps may work in one ``out``: each takes what no other has begun, and waits at the end
-    for what others have under way. Ctrl-C and SIGTERM let every run save a checkpoint first.
+    for what others have under way. Ctrl-C and SIGTERM let every run save a checkpoint first. So
+    does the end of ``seconds``; what was not finished by then is "left".
     """
     outcomes: list[Outcome] = []
 
@@ -251,7 +255,7 @@ def sweep(
     told, began, shown = False, time.monotonic(), time.monotonic()
     with engine_of(how, thumbnails, say) as engine, Interrupt() as stop:
         try:
-            while (waiting or running) and not stop.asked:
+            while (waiting or running) and not stop.asked and time.monotonic() - began < seconds:
                 held = 0  # runs that another process is at
                 # while all places are taken there is nothing to look for
                 for spec in list(waiting) if len(running) < engine.room else ():
@@ -284,8 +288,12 @@ def sweep(
                     trained = sum(o.status != "skipped" for o in outcomes)
                     say(_how_far(len(outcomes), trained, len(specs), shown - began))
                 time.sleep(0.1 if running else 0.5)
+            left = [*(entry.spec for entry in running), *waiting]
             if running:
                 _end(running, say)
+            for spec in left if not stop.asked else ():
+                run = RunDirectory(out / spec.name)  # it may be done since long, or just now
+                ended(Outcome(spec, run.path, "skipped" if run.done else "left", 0.0))
         finally:
             for entry in running:  # only where a second Ctrl-C, or an error, left some alive
                 entry.work.kill()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -207,15 +208,21 @@ def broken_limits(limits: Sequence[Limit], subjects: Sequence[AnySubject]) -> li
 
 
 def limits_of(texts: Sequence[str], *, along: bool = False) -> list[Limit]:
-    """Parse ``METRIC=LIMIT`` and ``METRIC.low=LIMIT``; ``along`` allows metrics of curves."""
+    """Parse ``METRIC=LIMIT`` and ``METRIC.low=LIMIT``; ``<=`` and ``>=`` say the side too.
+
+    ``along`` allows metrics of curves, all of which are better low.
+    """
     out = []
     for text in texts:
-        name, _, bound = text.partition("=")
+        name, sign, bound = re.match(r"([^<>=]*)(<=|>=|=|)(.*)", text, re.S).groups()  # type: ignore[union-attr]
         metric, dot, end = name.strip().rpartition(".")
         if not dot or end not in ("value", "low", "high"):
             metric, end = name.strip(), "value"
-        if not along or measure_of(metric) is None:
-            catalogue.named(metric)
+        of_curve = along and measure_of(metric) is not None
+        right = "<=" if of_curve or catalogue.named(metric).better == "low" else ">="
+        if sign not in ("", "=", right):
+            side = "high" if right == ">=" else "low"
+            raise SpecError(f"{text!r}: {metric} is better {side}; write {metric}{right}{bound}")
         try:
             value = float(bound)
         except ValueError:
@@ -325,6 +332,7 @@ def as_document(
                 "verdict": verdict(s),
                 "claim": None if s.claim is None else s.claim.as_dict(),
                 "approximate": s.approximate,
+                "binning_errors": s.binning,
                 "smallest_gap": _smallest_gap(s),
                 "metrics": as_json(s.estimates),
                 "reference": None if s.reference is None else s.reference.as_dict(),

@@ -64,7 +64,10 @@ NAMES, APART = 334.0, 15.0  # where names begin, and how far two are apart
 MOST_NAMES = int((BOTTOM - TOP) / APART) + 1
 
 
-def front(choices: Sequence[Choice]) -> Markup:
+EO = "average gap (EO), points"
+
+
+def front(choices: Sequence[Choice], gap: str = EO) -> Markup:
     """What accuracy each gap costs: methods as marks, thresholds per group as lines, and the front.
 
     A method is grey if it is nowhere on the front of all, nor on that of methods as they decide.
@@ -86,7 +89,7 @@ def front(choices: Sequence[Choice]) -> Markup:
 
     body = axes(LEFT, RIGHT, TOP, BOTTOM, (0.0, x1), (y0, y1))
     middle = (LEFT + RIGHT) / 2
-    body.append(text(middle, BOTTOM + 34, "average gap (EO), points", "muted", "middle"))
+    body.append(text(middle, BOTTOM + 34, gap, "muted", "middle"))
     body.append(text(0, TOP - 6, "Accuracy, %", "muted"))
     best, top = undominated(shown), stairs(every)
     on = {c.family for c in best} | {c.family for c in shown if set(c.thresholds) & set(top)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -14,6 +15,7 @@ import pyarrow.compute as pc
 
 from shasam.errors import Argument, DataError, InputError
 from shasam.metrics import intersect
+from shasam.metrics.scores import SCORE_BINS
 from shasam.registry import did_you_mean
 from shasam.report.columns import (
     ID,
@@ -42,8 +44,8 @@ from shasam.types import Predictions
 # -------------------------------------------------------------------------------------------------
 
 ROWS = "#rows"  # the column of counts in what is returned
-BINS = 3000  # of scores: a multiple of the 15 of calibration and of the 100 of densities
 MOST_ROWS = 2_000_000  # that are kept; beyond that they are counted
+_SURELY = 1.25  # times as many, by the length of the first lines
 MOST_SCORES = 2  # columns whose bins are counted together
 MOST_COUNTED = 2**53  # rows; a float64 holds every whole number up to it
 _MERGE = 16  # counted batches that wait to be added up
@@ -89,7 +91,7 @@ def counted(
     for score, place in zip(chosen.scores, bins, strict=True):
         means = _means(whole, score, place, threshold if len(bins) == 1 else None)
         whole = whole.set_column(whole.column_names.index(score), score, pa.array(means))
-    return whole.select([*chosen.all, ROWS])
+    return whole.select([*chosen.all, *bins, ROWS])
 
 
 def given_counts(source: TableFile, chosen: ColumnChoice, column: str) -> pa.Table:
@@ -130,7 +132,7 @@ def _binned(
     sure = np.zeros(batch.num_rows, dtype=bool)
     for column, place in zip(chosen.scores, bins, strict=True):
         x = checked_score(batch.column(column), column, where, first=done)
-        scaled = x * BINS
+        scaled = x * SCORE_BINS
         edge = np.floor(scaled)
         batch = batch.append_column(place, pa.array((2 * edge + (scaled != edge)).astype(np.int16)))
         batch = batch.set_column(batch.column_names.index(column), column, pa.array(x))
@@ -144,7 +146,7 @@ def _means(table: pa.Table, score: str, place: str, threshold: float | None) -> 
     n = table.column(ROWS).to_numpy()
     mean = table.column(score).to_numpy() / n
     bins = table.column(place).to_numpy().astype(np.int64)
-    mean = np.where(bins % 2 == 0, (bins // 2) / BINS, mean)  # free of rounding on the edges
+    mean = np.where(bins % 2 == 0, (bins // 2) / SCORE_BINS, mean)  # free of rounding on the edges
     if threshold is None:
         return mean
     sure = table.column(_SURE).to_numpy(zero_copy_only=False)
@@ -244,9 +246,16 @@ def read_predictions(
         name=name or (source.path.stem if source.content is None else source.name),
         threshold=_threshold(asked, chosen, positive),
         span=span,
+        bins=None if kept else _bins_of(table),
         context=context_of(table, chosen, where),
     )
     return _by_attribute(whole, table, chosen, source, numbers)
+
+
+def _bins_of(table: pa.Table) -> np.ndarray | None:
+    """The bins of each score column, where rows were counted here."""
+    names = [name for name in table.column_names if name.startswith(_BIN)]
+    return np.stack([table.column(name).to_numpy() for name in names], 1) if names else None
 
 
 def _without_offered(
@@ -299,6 +308,11 @@ def _rows_of(
         told = partial(_tell, progress, source.rows)
         batches = source.batches(chosen.all)
         return counted(batches, chosen, asked.threshold, source.name, told)
+    if not keep and (source.about_rows or 0) > _SURELY * MOST_ROWS:
+        with suppress(pa.ArrowException):  # rows that are not like the first are read at once
+            table = counted(source.stream(chosen.all), chosen, asked.threshold, source.name)
+            if int(table.column(ROWS).to_numpy().sum()) > MOST_ROWS:
+                return table
     table = source.read(wanted)
     if not keep and table.num_rows > MOST_ROWS:
         return counted(slices(table.select(chosen.all)), chosen, asked.threshold, source.name)

@@ -32,7 +32,7 @@ from shasam.metrics.evaluation import approximate
 from shasam.metrics.odds import ScoreFront, front_of_scores, front_reason
 from shasam.metrics.rates import LARGEST, RATES
 from shasam.metrics.resampling import check_draws
-from shasam.metrics.scores import Reliability, checked_scores, densities
+from shasam.metrics.scores import Reliability, binning_errors, checked_scores, densities
 from shasam.report.svg import element, line, marker, picture, text, ticks
 from shasam.types import Predictions
 
@@ -369,6 +369,17 @@ class Subject:
             seed=drawn.seed,
             strata=drawn.strata,
             min_group=drawn.min_group,
+        )
+
+    @cached_property
+    def binning(self) -> dict[str, float] | None:
+        """How far metrics of scores can be from those of the rows; None where none were binned."""
+        rows = self.rows
+        if rows.bins is None or rows.repeats is None or not self.scored:
+            return None
+        hit = None if rows.positive is None else rows.target == rows.positive
+        return binning_errors(
+            rows.bins, rows.scores, hit, rows.sensitive, len(rows.groups), rows.repeats
         )
 
     @property

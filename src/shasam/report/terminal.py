@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from rich import box
 from rich.table import Table
 
 from shasam.metrics import Estimate, Slices, catalogue
+from shasam.metrics.scores import SCORE_BINS
 from shasam.output import Screen
 from shasam.report.along import NumberSubject, print_number
 from shasam.report.audits import AnySubject, Pairing
@@ -53,6 +54,8 @@ def print_subject(subject: Subject, screen: Screen, also: Sequence[str] | None =
         rows = [k for k in names if subject.approximate.get(k) == why]
         if rows:
             screen.print(f"≈ approximate ({', '.join(rows)}): {why}", style="dim")
+    if subject.binning is not None:
+        screen.print(_binned(subject.binning), style="dim")
     if len(names) < len(subject.estimates):
         more = len(subject.estimates) - len(names)
         screen.print(f"{more} more metrics: --all-metrics, or --json", style="dim")
@@ -69,6 +72,15 @@ def print_subject(subject: Subject, screen: Screen, also: Sequence[str] | None =
     if subject.slices is not None:
         screen.print(_slices(subject.slices))
         screen.print(found_slices(subject.slices))
+
+
+def _binned(errors: Mapping[str, float]) -> str:
+    """How far binned scores can be off, metric by metric."""
+    told = ", ".join(f"{name} {error:.1g}" for name, error in errors.items() if error)
+    return (
+        f"scores were counted in {SCORE_BINS:,} bins, so that metrics of scores may be off by as "
+        f"much as: {told}; calibration errors are exact"
+    )
 
 
 def print_pairing(pair: Pairing, screen: Screen) -> None:

@@ -375,11 +375,13 @@ class TrainSpec(BaseModel):
     ema: float = Field(
         0.0, ge=0, lt=1, description="EMA decay; if > 0, the averaged weights are the final model."
     )
-    selection: Literal["last", "best", "worst-class", "worst-cell", "minimax", "optimum"] = Field(
+    selection: Literal[
+        "last", "best", "worst-class", "worst-cell", "minimax", "optimum", "least-leakage"
+    ] = Field(
         "last",
         description="Weights that are kept: the last, or the best on validation by accuracy, by "
-        "the lowest accuracy of a class, cell or group (minimax), or by the distance to accuracy 1 "
-        "and gap 0 (optimum).",
+        "the lowest accuracy of a class, cell or group (minimax), by the distance to accuracy 1 "
+        "and gap 0 (optimum), or by the least of the group in the features (least-leakage).",
     )
     validate_every: int = Field(
         1, ge=0, description="Epochs of the last stage between validations; 0: never."

@@ -156,6 +156,7 @@ PUBLISHED: dict[str, dict[str, Any]] = {
             "balanced-hidden",
             "reweight",
             "posthoc",
+            "thresholds",
             "grl",
             "groupdro",
             "gap",

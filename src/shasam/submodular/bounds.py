@@ -153,9 +153,18 @@ def _sampled_rise(
     top = _top(judge.gains(judge.start(range(k)), others), k) * scale
     lowest = float(f.start(index).min())
     most = 1.0 if f.hi_R is None else min(1.0, float(f.hi_R.max()))
-    share = 1 - (sample - 1) / f.rows.width
-    spread = math.sqrt(share * math.log(1 / (1 - confidence)) / (2 * sample))
-    return top + f.rows.width * max(most - lowest, 0.0) * spread
+    return top + serfling(f.rows.width, sample, most - lowest, confidence)
+
+
+def serfling(rows: int, sample: int, spread: float, confidence: float) -> float:
+    """How far a scaled-up sample can fall short of the sum over all rows, each within ``spread``.
+
+    >>> serfling(1000, 1000, 0.5, 0.95) < 2 < serfling(1000, 100, 0.5, 0.95)
+    True
+    """
+    left = 1 - (sample - 1) / rows
+    off = math.sqrt(left * math.log(1 / (1 - confidence)) / (2 * sample))
+    return rows * max(spread, 0.0) * off
 
 
 # -------------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import torch
@@ -99,14 +99,15 @@ class Quotas:
         if len(names) != f.n:
             raise InputError(f"groups must name one group per element, {f.n}; got {len(names)}")
         known = list(dict.fromkeys(names))
+        places = {name: place for place, name in enumerate(known)}
         asked = at_most if isinstance(at_most, Mapping) else dict.fromkeys(known, at_most)
-        stray = [name for name in asked if name not in known]
+        stray = [name for name in asked if name not in places]
         if stray:
             raise InputError(f"at_most names {stray[0]!r}, and no element is of that group")
         for name, many in asked.items():
             if isinstance(many, bool) or not isinstance(many, int | np.integer) or many < 0:
                 raise InputError(f"at_most must be whole numbers; group {name!r} has {many!r}")
-        self.group_N = torch.tensor([known.index(name) for name in names], device=f.device)
+        self.group_N = torch.tensor([places[name] for name in names], device=f.device)
         self.left = [int(asked.get(name, f.n)) for name in known]  # what is not named is free
 
     def of(self, pool: Tensor) -> Tensor:
@@ -395,12 +396,13 @@ def _columns(f: SetFunction, rows: int, generator: torch.Generator) -> Tensor | 
 
 
 # -------------------------------------------------------------------------------------------------
-# Round one of a partitioned maximisation as tasks of Ray.
+# Tasks of Ray, such as round one of a partitioned maximisation.
 #
 # Every part is sent once, with its own rows alone, and a few parts ahead of the workers: the
 # cluster never holds more of the data than it is working on.
 # -------------------------------------------------------------------------------------------------
 
+T = TypeVar("T")
 _AHEAD = 2  # parts for each processor that are sent before their turn
 _RETRIES = 10  # of a part whose worker or node was lost
 
@@ -410,41 +412,51 @@ def on_ray(
 ) -> Iterator[Picked]:
     """What is picked from every part, in the order of the parts."""
     with connected(None, "engine='ray'"):
-        import ray
-        from ray.exceptions import RayError, RayTaskError
-
-        task = ray.remote(_with_one_thread).options(num_cpus=1, max_retries=_RETRIES)
-        most = _AHEAD * max(1, int(ray.cluster_resources().get("CPU", 1)))
-        sent: deque[Any] = deque()
-        left = iter(parts)
-        try:
-            while True:
-                while len(sent) < most and (index := next(left, None)) is not None:
-                    sent.append(task.remote(pick, make(index)))
-                if not sent:
-                    return
-                yield ray.get(sent[0])
-                sent.popleft()
-        except RayTaskError as error:
-            if isinstance(error.cause, ShasamError):
-                raise error.cause from error
-            raise
-        except RayError as error:
-            raise ClusterError(
-                f"a part was lost on Ray {_RETRIES + 1} times ({type(error).__name__}); its "
-                "workers may lack memory: choose more partitions, or look at Ray's logs"
-            ) from error
-        finally:
-            for one in sent:
-                ray.cancel(one, force=True)
+        yield from map_on_ray(pick, map(make, parts))
 
 
-def _with_one_thread(pick: Callable[[Part], Picked], part: Part) -> Picked:
+def map_on_ray(work: Callable[[T], Any], tasks: Iterable[T]) -> Iterator[Any]:
+    """``work`` of every task on the workers of a Ray that is joined; results in order.
+
+    ``work`` is sent once, and a few tasks ahead of the workers. A task whose worker or node is
+    lost is done again elsewhere, so ``work`` must give the same for the same task.
+    """
+    import ray
+    from ray.exceptions import RayError, RayTaskError
+
+    remote = ray.remote(_with_one_thread).options(num_cpus=1, max_retries=_RETRIES)
+    most = _AHEAD * max(1, int(ray.cluster_resources().get("CPU", 1)))
+    shared = ray.put(work)
+    sent: deque[Any] = deque()
+    left = iter(tasks)
+    try:
+        while True:
+            while len(sent) < most and (task := next(left, None)) is not None:
+                sent.append(remote.remote(shared, task))
+            if not sent:
+                return
+            yield ray.get(sent[0])
+            sent.popleft()
+    except RayTaskError as error:
+        if isinstance(error.cause, ShasamError):
+            raise error.cause from error
+        raise
+    except RayError as error:
+        raise ClusterError(
+            f"a part was lost on Ray {_RETRIES + 1} times ({type(error).__name__}); its "
+            "workers may lack memory: choose more partitions, or look at Ray's logs"
+        ) from error
+    finally:
+        for one in sent:
+            ray.cancel(one, force=True)
+
+
+def _with_one_thread(work: Callable[[Any], Any], task: Any) -> Any:
     """On a worker, which has one processor; so are parts picked from on one machine too."""
     import torch
 
     torch.set_num_threads(1)
-    return pick(part)
+    return work(task)
 
 
 Optimizer = Literal["auto", "naive", "lazy", "stochastic"]

@@ -148,7 +148,9 @@ class Lab:
         """Predictions on all images, with scores that are wrong now and then."""
         method.eval()
         with torch.no_grad():
-            logits = next(iter(method.logits(self.images).values())).float()
+            features = method.features(self.images)
+            logits = next(iter(method.classify(features).values())).float()
+            inferred = method.infer_groups(features)
         g = torch.Generator().manual_seed(3)
         noisy = torch.randn(logits.shape, generator=g) + 1.5 * nn.functional.one_hot(
             self.t_N, self.classes
@@ -160,6 +162,7 @@ class Lab:
             prediction=scores.argmax(1),
             sensitive=self.s_N.numpy(),
             scores=scores,
+            inferred=None if inferred is None else inferred.double().numpy(),
         )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -159,16 +160,20 @@ def read_rows(
         features = method.features(images)
         named = {("features", kind): value for kind, value in features.items()}
         named.update({("scores", k): v for k, v in method.classify(features).items()})
-        return named
+        groups = method.infer_groups(features)
+        return named if groups is None else {**named, ("inferred", ""): groups}
 
     found = on_rows(both, method, data, rows, fabric)
     features = {kind: value for (what, kind), value in found.items() if what == "features"}
     scores = {kind: value for (what, kind), value in found.items() if what == "scores"}
-    primary = next(iter(scores), None)
-    return features, {
-        kind: to_predictions(v, data, rows, method if kind == primary else None)
-        for kind, v in scores.items()
-    }
+    inferred = found.get(("inferred", ""))
+    out: dict[str, Predictions] = {}
+    for kind, v in scores.items():
+        own = not out  # the first
+        out[kind] = to_predictions(v, data, rows, method if own else None)
+        if own and inferred is not None:
+            out[kind] = replace(out[kind], inferred=inferred.double().numpy())
+    return features, out
 
 
 # -------------------------------------------------------------------------------------------------
@@ -185,20 +190,33 @@ MLP_HIDDEN, MLP_STEPS = 64, 150
 def linear_guess(fit_x: Tensor, fit_y: Tensor, read_x: Tensor, labels: int) -> Tensor:
     """What a logistic regression (L2 1e-3, L-BFGS) says of ``read_x``."""
     x, read = _standardised(fit_x, read_x)
-    weight = _alike(fit_y, labels)
+    w, b = _logistic(x, fit_y, labels, _alike(fit_y, labels))
+    return (read @ w + b).argmax(1)
+
+
+def linear_head(x: Tensor, y: Tensor, labels: int) -> tuple[Tensor, Tensor]:
+    """Weights (labels, D) and bias of such a regression on features as they are.
+
+    Rows count as they come, so that its softmax estimates the probabilities of the label.
+    """
+    mean, std = x.double().mean(0), x.double().std(0).clamp(min=1e-6)
+    w, b = _logistic((x.double() - mean) / std, y, labels, None)
+    return (w / std[:, None]).T, b - (mean / std) @ w
+
+
+def _logistic(x: Tensor, y: Tensor, labels: int, weight: Tensor | None) -> tuple[Tensor, Tensor]:
     w = torch.zeros(x.shape[1], labels, dtype=torch.float64, requires_grad=True)
     b = torch.zeros(labels, dtype=torch.float64, requires_grad=True)
     optimizer = torch.optim.LBFGS([w, b], max_iter=200, line_search_fn="strong_wolfe")
 
     def closure() -> Tensor:
         optimizer.zero_grad()
-        loss = F.cross_entropy(x @ w + b, fit_y, weight=weight) + 1e-3 * w.pow(2).sum()
+        loss = F.cross_entropy(x @ w + b, y, weight=weight) + 1e-3 * w.pow(2).sum()
         loss.backward()
         return loss
 
     optimizer.step(closure)
-    with torch.no_grad():
-        return (read @ w + b).argmax(1)
+    return w.detach(), b.detach()
 
 
 def mlp_guess(fit_x: Tensor, fit_y: Tensor, read_x: Tensor, labels: int) -> Tensor:

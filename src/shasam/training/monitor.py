@@ -29,10 +29,12 @@ from shasam.training.inference import (
     linear_guess,
     mean_cosine,
     on_rows,
+    read_rows,
+    within_class,
 )
 from shasam.training.runtime import Fabric, anybody
 from shasam.training.stage import Ema, StageRun, State, learning_rate
-from shasam.types import Losses
+from shasam.types import Head, Losses
 
 # -------------------------------------------------------------------------------------------------
 # Progress of training on the terminal: a bar, plain lines, or nothing.
@@ -298,7 +300,8 @@ def evenly(rows: np.ndarray, cell_N: np.ndarray, limit: int, seed: int) -> np.nd
 
 
 # rules that keep the best epoch and read the groups of validation rows
-BY_GROUP = ("worst-cell", "minimax", "optimum")
+BY_GROUP = ("worst-cell", "minimax", "optimum", "least-leakage")
+ACCURACY_TOLERANCE = 0.01  # below the best epoch, that the one with the least leakage may be
 
 
 def merit(counts: Counts, rule: str) -> float:
@@ -316,6 +319,45 @@ def merit(counts: Counts, rule: str) -> float:
         # a gap that validation cannot tell is not taken for none
         return -math.hypot(1 - found["accuracy"], np.nan_to_num(found["eo_mean"], nan=1.0))
     return float(values(counts, ("accuracy",))["accuracy"])
+
+
+def group_leakage(
+    method: Method, run: StageRun, data: TrainingData, rows: Tensor, fabric: Fabric, seed: int
+) -> float:
+    """How well a linear probe reads the group from validation features within a class.
+
+    Each half of the rows is read by a probe of the other half. 1 where it cannot be told.
+    """
+    if run.leakage is not None:
+        return run.leakage
+    cell_N = data.manifest.t_N * data.groups + data.manifest.s_N
+    chosen = keyed(seed).permutation(evenly(rows.numpy(), cell_N, 2 * FIT, seed))
+    found, scored = read_rows(method, data, torch.from_numpy(chosen), fabric)
+    own = found[Head.named(next(iter(scored))).features]  # what the method's own scores are of
+    t_n, s_n = (v[chosen].astype(np.int64) for v in (data.manifest.t_N, data.manifest.s_N))
+    a, b = ((own[h::2], t_n[h::2], s_n[h::2]) for h in (0, 1))
+    read = [within_class(linear_guess, *pair, data.groups) for pair in ((a, b), (b, a))]
+    told = [v for v in read if v is not None]
+    leakage = sum(told) / len(told) if told else 1.0
+    if run.stage.inputs == "features":
+        run.leakage = leakage
+    return leakage
+
+
+def leaks_less(state: State, accuracy: float, leakage: float) -> bool:
+    """Whether an epoch is to be kept: the least leakage within a point of the best accuracy.
+
+    Of equal leakage the higher accuracy. ``state`` has the numbers of the epoch kept so far, and
+    is brought up to date.
+    """
+    state.top_accuracy = max(accuracy, state.top_accuracy or 0.0)
+    least = state.top_accuracy - ACCURACY_TOLERANCE - 1e-12
+    kept = state.best_accuracy
+    worse = accuracy < least or (leakage, -accuracy) >= (-(state.best or 0.0), -(kept or 0.0))
+    if kept is not None and kept >= least and worse:
+        return False
+    state.best, state.best_accuracy = -leakage, accuracy
+    return True
 
 
 def check_selection(rule: str, s_V: np.ndarray) -> None:

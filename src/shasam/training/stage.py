@@ -36,6 +36,8 @@ class State:
     inactive: int = 0  # steps in a row without any active term of the loss
     ema_count: int = 0
     best: float | None = None
+    best_accuracy: float | None = None  # of the epoch that is kept; for the least leakage
+    top_accuracy: float | None = None  # of all epochs
     collapsed: bool = False
     at_chance: int = 0  # looks in a row at which the stage had found nothing of the target
     found_target: bool = False  # in this stage, which is then no longer looked at
@@ -260,6 +262,7 @@ class StageRun:
     features: dict[str, Tensor] = field(default_factory=dict)  # of the training rows, by kind
     place_N: Tensor | None = None  # row of the manifest -> row of ``features``
     val_features: dict[str, Tensor] = field(default_factory=dict)
+    leakage: float | None = None  # of those features, which stay
     watched: dict[str, Tensor] = field(default_factory=dict)  # of the rows that are looked at
     slower: float = 1.0  # what the learning rate is multiplied by, after a plateau
 

@@ -21,6 +21,7 @@ from shasam.errors import TrainingError
 from shasam.files import write_atomic
 from shasam.keyed import seed_torch, text_key
 from shasam.methods.base import Method, Stage
+from shasam.metrics.counts import Counts
 from shasam.metrics.evaluation import values
 from shasam.metrics.learnt import Skill
 from shasam.models.processes import Share, share_batch_norm, sharing
@@ -39,6 +40,8 @@ from shasam.training.monitor import (
     TrainingProgress,
     averaged,
     check_selection,
+    group_leakage,
+    leaks_less,
     merit,
     spread_of_embeddings,
     target_probe,
@@ -542,12 +545,23 @@ class Trainer:
         """Accuracy and EO on the validation split; remembers the best weights where asked to."""
         with averaged(self.method, run.ema):
             counts = validate(self.method, run, self.data, self.val_rows, self.fabric)
-            rule = self.spec.selection
-            found = merit(counts, rule)
-            if rule != "last" and (self.state.best is None or found > self.state.best):
-                self.state.best = found
+            if self._prefers(run, counts):
                 self.best = {k: v.detach().clone() for k, v in self.method.state_dict().items()}
         return values(counts, ("accuracy", "eo_mean"))
+
+    def _prefers(self, run: StageRun, counts: Counts) -> bool:
+        """Whether this epoch is better than the one kept so far, by the rule of selection."""
+        rule, state = self.spec.selection, self.state
+        if rule == "last":
+            return False
+        found = merit(counts, rule)
+        if rule == "least-leakage":
+            key = text_key(self.seed, "leakage")
+            args = (self.method, run, self.data, self.val_rows, self.fabric, key)
+            return leaks_less(state, found, group_leakage(*args))
+        better = state.best is None or found > state.best
+        state.best = found if better else state.best
+        return better
 
     # -- saving, leaving, going on ---------------------------------------------------------------
 
