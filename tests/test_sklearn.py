@@ -108,6 +108,56 @@ def test_bad_groups_are_a_sentence() -> None:
         FairClassifier("shasan", steps=5).fit(X, Y, sensitive=S)
 
 
+def test_several_attributes_are_columns_of_a_frame_or_an_array() -> None:
+    pd = pytest.importorskip("pandas")
+    old = np.where(np.arange(len(X)) % 3 == 0, "old", "young")
+    frame = pd.DataFrame({"group": S, "age": old})
+    made = FairClassifier("balanced", steps=10).fit(X, Y, sensitive=frame)
+    names = sorted({f"{s} & {a}" for s, a in zip(S, old, strict=True)})
+    assert made.groups_.tolist() == names
+    array = np.column_stack([S, old])
+    same = FairClassifier("balanced", steps=10).fit(X, Y, sensitive=array)
+    joined = FairClassifier("balanced", steps=10).fit(
+        X, Y, sensitive=[f"{s} & {a}" for s, a in zip(S, old, strict=True)]
+    )
+    for other in (same, joined):
+        assert np.array_equal(made.predict_proba(X_TEST), other.predict_proba(X_TEST))
+    columns = pd.DataFrame(X).rename(columns=str).assign(group=S, age=old)
+    named = FairClassifier("balanced", steps=10).fit(columns, Y, sensitive=["group", "age"])
+    assert named.n_features_in_ == X.shape[1] and named.groups_.tolist() == names
+    by_group = FairClassifier("posthoc", steps=10).fit(X, Y, sensitive=frame)
+    assert by_group.predict(X[:5], sensitive=frame[:5]).shape == (5,)
+
+
+@pytest.mark.parametrize("absent", [None, float("nan"), "NA"])
+def test_rows_without_a_group_are_used_dropped_or_a_group(absent: object) -> None:
+    pd = pytest.importorskip("pandas")
+    given = S.astype(object)
+    given[::2] = pd.NA if absent == "NA" else absent
+    with pytest.raises(ValueError, match=r"in 500 of 1000 rows; leave those rows out.*'use'"):
+        FairClassifier("balanced", steps=5).fit(X, Y, sensitive=given)
+    used = FairClassifier("balanced", steps=20, missing="use").fit(X, Y, sensitive=given)
+    assert used.groups_.tolist() == ["a", "b"] and used.spec_.data.missing == "use"
+    grouped = FairClassifier("balanced", steps=5, missing="group").fit(X, Y, sensitive=given)
+    assert grouped.groups_.tolist() == ["a", "b", "(missing)"]
+    left = FairClassifier("balanced", steps=5, missing="drop").fit(X, Y, sensitive=given)
+    kept = FairClassifier("balanced", steps=5).fit(X[1::2], Y[1::2], sensitive=S[1::2])
+    assert np.array_equal(left.predict_proba(X_TEST), kept.predict_proba(X_TEST))
+    with pytest.raises(ValueError, match="groupdro needs the group of every row"):
+        FairClassifier("groupdro", steps=5, missing="use").fit(X, Y, sensitive=given)
+
+
+def test_several_targets_are_refused_with_what_to_do() -> None:
+    from sklearn.multioutput import MultiOutputClassifier
+
+    both = np.column_stack([Y, Y[::-1]])
+    with pytest.raises(ValueError, match=r"y has 2 columns.*fit a model for each"):
+        FairClassifier(steps=5).fit(X, both, sensitive=S)
+    with sklearn.config_context(enable_metadata_routing=True):
+        one = FairClassifier("ce", steps=5).set_fit_request(sensitive=True)
+        assert MultiOutputClassifier(one).fit(X, both, sensitive=S).predict(X[:3]).shape == (3, 2)
+
+
 def test_a_search_can_score_posthoc_and_the_gap() -> None:
     import sklearn
     from sklearn.model_selection import GridSearchCV

@@ -6,8 +6,9 @@ so a run that was cut draws the same batches again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from shasam.extras import need
@@ -60,15 +61,23 @@ class TrainingRows:
     batch_key: str = "train.learn.batch_views"  # the key that decides the size of a batch
     # reads rows as a network does, without augmentation; None where only their number matters
     images: Callable[[Tensor], Tensor] | None = field(default=None, repr=False, compare=False)
+    # (N,) groups by each of several attributes that take turns, step by step; else ()
+    turns: tuple[Tensor, ...] = ()
+    filled: float = 1.0  # share of a batch that these rows fill, where others stand beside them
 
     def larger_batch(self, images: int) -> list[object]:
         """The parts of what to do where a batch has to hold at least so many images."""
-        needed = images * self.views
+        needed = math.ceil(images / self.filled + (self.filled < 1)) * self.views
         return ["raise the size of a batch: ", Argument(self.batch_key, needed)]
 
     @property
     def steps_per_epoch(self) -> int:
         return max(1, len(self.rows) // self.batch_size)
+
+    @property
+    def known_n(self) -> Tensor:
+        """Which of the rows have a group; that of others is -1."""
+        return self.s_N[self.rows] >= 0
 
 
 @dataclass(frozen=True)
@@ -199,6 +208,118 @@ class BalancedPlan(BatchPlan):
             parts.append(part)
             first += len(part)
         return parts
+
+
+# -------------------------------------------------------------------------------------------------
+# Batches in which rows without a group stand beside those of another plan.
+# -------------------------------------------------------------------------------------------------
+
+
+class PartlyKnownPlan(BatchPlan):
+    """Rows with a group by a plan of their own, and behind them rows without one.
+
+    Rows without a group have their share of every batch, and at most half of it. They are in no
+    triplet and in no cell; an epoch goes over the rows with a group.
+    """
+
+    def __init__(self, make: Callable[[TrainingRows], BatchPlan], data: TrainingRows) -> None:
+        known_n = data.known_n.cpu()
+        share = 1 - float(known_n.float().mean())
+        beside = min(max(1, round(share * data.batch_size)), data.batch_size // 2)
+        rows = data.rows.cpu()
+        size, filled = data.batch_size - beside, max(1 - share, 0.5)
+        known = replace(data, rows=rows[known_n], batch_size=size, filled=filled)
+        self.known = make(known)
+        self.steps_per_epoch = self.known.steps_per_epoch
+        self.batch_size = (self.known.batch_size or known.batch_size) + beside
+        self.beside, self.others, self.seed = beside, rows[~known_n], data.seed
+
+    def epoch_of(self, step: int) -> int:
+        return self.known.epoch_of(step)
+
+    def steps_of(self, epochs: int) -> int:
+        return self.known.steps_of(epochs)
+
+    def draw(self, epoch: int, step: int, embed: Embed) -> Draw:
+        self.known.total_steps = self.total_steps
+        drawn = self.known.draw(epoch, step, embed)
+        return replace(drawn, rows_B=torch.cat([drawn.rows_B, self._next(step)]))
+
+    def _next(self, step: int) -> Tensor:
+        """The rows without a group of a step: each comes once before any comes again."""
+        places = torch.arange(step * self.beside, (step + 1) * self.beside)
+        passes, place = places // len(self.others), places % len(self.others)
+        parts = []
+        for number in passes.unique().tolist():
+            order = keyed(self.seed, 5, number).permutation(len(self.others))
+            parts.append(self.others[torch.from_numpy(order)][place[passes == number]])
+        return torch.cat(parts)
+
+    def observe(self, rows_B: Tensor, z: Tensor) -> None:
+        known = len(rows_B) - self.beside
+        views = z.view(-1, len(rows_B), z.shape[1])[:, :known]
+        self.known.observe(rows_B[:known], views.reshape(-1, z.shape[1]))
+
+    def counters(self) -> dict[str, float]:
+        return self.known.counters()
+
+    def notes(self, step: int, embed: Embed) -> list[dict[str, object]]:
+        return self.known.notes(step, embed)
+
+    def state(self) -> dict[str, Tensor]:
+        return self.known.state()
+
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        self.known.load_state(state)
+
+
+# -------------------------------------------------------------------------------------------------
+# Batches of several attributes in turn.
+# -------------------------------------------------------------------------------------------------
+
+
+class TurnsPlan(BatchPlan):
+    """One plan for each of several attributes: step i is drawn by plan i mod K.
+
+    Every plan counts its own steps, so that it goes through its rows as it would alone. An epoch is
+    as long as one of the first plan. Nothing is noted for the mining explorer, which knows one set
+    of groups.
+    """
+
+    def __init__(self, plans: Sequence[BatchPlan]) -> None:
+        self.plans = tuple(plans)
+        self.batch_size = max(plan.batch_size for plan in plans)
+        self.steps_per_epoch = plans[0].steps_per_epoch
+        self._drew = self.plans[0]  # the plan of the present step, which sees its embeddings
+
+    def epoch_of(self, step: int) -> int:
+        return self.plans[0].epoch_of(step)
+
+    def steps_of(self, epochs: int) -> int:
+        return self.plans[0].steps_of(epochs)
+
+    def draw(self, epoch: int, step: int, embed: Embed) -> Draw:
+        own, turn = divmod(step, len(self.plans))
+        plan = self._drew = self.plans[turn]
+        plan.total_steps = -(-self.total_steps // len(self.plans))
+        return plan.draw(plan.epoch_of(own), own, embed)
+
+    def observe(self, rows_B: Tensor, z: Tensor) -> None:
+        self._drew.observe(rows_B, z)
+
+    def counters(self) -> dict[str, float]:
+        found = [plan.counters() for plan in self.plans]
+        names = dict.fromkeys(name for counted in found for name in counted)
+        return {name: sum(counted.get(name, 0.0) for counted in found) for name in names}
+
+    def state(self) -> dict[str, Tensor]:
+        kept = enumerate(plan.state() for plan in self.plans)
+        return {f"{k}.{name}": value for k, state in kept for name, value in state.items()}
+
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        for k, plan in enumerate(self.plans):
+            own = {n.removeprefix(f"{k}."): v for n, v in state.items() if n.startswith(f"{k}.")}
+            plan.load_state(own)
 
 
 # -------------------------------------------------------------------------------------------------
@@ -810,6 +931,8 @@ __all__ = [
     "MiningBatchSampler",
     "MiningConfig",
     "NaturalPlan",
+    "PartlyKnownPlan",
     "TrainingRows",
+    "TurnsPlan",
     "batch_triplets",
 ]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from inspect import signature
 from typing import Any
@@ -27,12 +27,13 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 from torch import Tensor
 
-from shasam.data.splits import SCHEMA, Manifest
+from shasam.data.splits import Attribute, Manifest, schema_of
 from shasam.errors import ShasamWarning
 from shasam.keyed import keyed
 from shasam.methods.base import Method
 from shasam.methods.posthoc import deciding_by_group
 from shasam.metrics import catalogue, evaluate
+from shasam.metrics.counts import intersect
 from shasam.metrics.learnt import Skill
 from shasam.metrics.limits import rule_for
 from shasam.pipeline.build import build_method
@@ -40,6 +41,7 @@ from shasam.registry import did_you_mean, lookup
 from shasam.report.fronts import Choice, front, undominated
 from shasam.report.svg import standalone
 from shasam.spec import DEFAULT_METHOD, RunSpec, resolve
+from shasam.tables import NO_VALUE
 from shasam.training.inference import read_rows
 from shasam.training.runtime import Runtime, one_process
 from shasam.training.trainer import Trainer
@@ -51,17 +53,48 @@ _LOOKED_AT = 2000  # training rows, at most, that a fitted model is judged by
 _PLAIN = "ce"  # what is trained where there are no groups to be fair to
 
 
+@dataclass(frozen=True)
+class _Groups:
+    """The groups of rows by one attribute: their values, and the value of each row."""
+
+    name: str
+    values: np.ndarray  # (G,) in order
+    codes: np.ndarray  # (n,) int64; -1 where a row has none
+
+    def with_missing(self) -> _Groups:
+        """Rows without a group as one of their own."""
+        if (self.codes >= 0).all():
+            return self
+        values = np.array([*map(str, self.values.tolist()), NO_VALUE])
+        return replace(
+            self, values=values, codes=np.where(self.codes < 0, len(values) - 1, self.codes)
+        )
+
+    def only(self, rows: np.ndarray) -> _Groups:
+        """The groups of some rows."""
+        return replace(self, codes=self.codes[rows])
+
+
 class Arrays:
     """An array and its labels as the trainer reads a data set."""
 
-    def __init__(self, x: np.ndarray, t: np.ndarray, s: np.ndarray, held: np.ndarray) -> None:
+    def __init__(
+        self,
+        x: np.ndarray,
+        t: np.ndarray,
+        s: np.ndarray,
+        held: np.ndarray,
+        several: Sequence[_Groups] = (),
+    ) -> None:
         self.x = torch.from_numpy(np.ascontiguousarray(x, dtype=np.float32))
         self.classes, self.groups = int(t.max()) + 1, int(s.max()) + 1
         ids = np.char.zfill(np.arange(len(x)).astype(str), 12)
         split = np.where(held, "val", "train")
-        table = pa.table([ids, ids, ids, t, s, split], schema=SCHEMA)
+        codes = [attribute.codes for attribute in several]
+        table = pa.table([ids, ids, ids, t, s, split, *codes], schema=schema_of(len(codes)))
         classes, groups = (tuple(map(str, range(n))) for n in (self.classes, self.groups))
-        self.manifest = Manifest(table, classes, groups)
+        attributes = tuple(Attribute(a.name, tuple(map(str, a.values.tolist()))) for a in several)
+        self.manifest = Manifest(table, classes, groups, attributes=attributes)
 
     def rows(self, split: str) -> np.ndarray:
         return self.manifest.rows(split)
@@ -70,39 +103,97 @@ class Arrays:
         return self.x[rows]
 
 
-def _column_apart(X: Any, name: str) -> tuple[Any, Any]:
-    """A data frame without one of its columns, and that column."""
+def _columns_apart(X: Any, names: Sequence[str]) -> tuple[Any, Any]:
+    """A data frame without some of its columns, and those columns."""
     if not hasattr(X, "columns"):
         raise ValueError(
-            f"sensitive={name!r} names a column, and X is no data frame; give the groups themselves"
+            f"sensitive={names[0]!r} names a column, and X is no data frame; give the groups "
+            "themselves"
         )
-    if name not in list(X.columns):
-        raise ValueError(f"X has no column {name!r}{did_you_mean(name, map(str, X.columns))}")
-    others = [column for column in X.columns if column != name]
-    return X[others], np.asarray(X[name])
+    for name in names:
+        if name not in list(X.columns):
+            raise ValueError(f"X has no column {name!r}{did_you_mean(name, map(str, X.columns))}")
+    others = [column for column in X.columns if column not in names]
+    return X[others], X[list(names)]
 
 
-def _one_group_each(sensitive: Any) -> np.ndarray:
-    """Groups (n,); a row without one, and several columns, are errors that say what to do."""
+def _named_columns(sensitive: Any, X: Any) -> list[str]:
+    """The columns of the data frame ``X`` that ``sensitive`` names; [] where it holds groups."""
+    if isinstance(sensitive, str):
+        return [sensitive]
+    several = isinstance(sensitive, list | tuple) and hasattr(X, "columns")
+    if several and len(sensitive) != len(X) and all(isinstance(name, str) for name in sensitive):
+        return list(sensitive)
+    return []
+
+
+def _attributes(sensitive: Any) -> list[_Groups]:
+    """One attribute, or several: the columns of a data frame or of a 2-D array."""
+    names = list(map(str, getattr(sensitive, "columns", ())))
     array = np.asarray(sensitive)
-    if array.ndim > 1 and 1 not in array.shape[1:]:
-        raise ValueError(
-            f"sensitive has {array.shape[1]} columns; join them to one, such as 'black & female'"
-        )
+    if array.ndim < 2 or array.shape[1] == 1:
+        return [_one_attribute(names[0] if names else "sensitive", array)]
+    if array.ndim > 2 or not array.shape[1]:
+        raise ValueError(f"sensitive has the shape {array.shape}; give (n,), or (n, K) for several")
+    names = names or [f"attribute {k}" for k in range(array.shape[1])]
+    frame = hasattr(sensitive, "iloc")  # its columns keep the types that one array has not
+    columns = [sensitive.iloc[:, k] if frame else array[:, k] for k in range(array.shape[1])]
+    found = map(_one_attribute, names, map(np.asarray, columns))
+    return list(found)
+
+
+def _one_attribute(name: str, array: np.ndarray) -> _Groups:
+    """Groups of each row; None, NaN, pandas' NA and infinity are none."""
     given = column_or_1d(array)
     if given.dtype == object:
-        missing = np.array([v is None or v != v for v in given.tolist()], dtype=bool)
+        missing = np.array([_absent(v) for v in given.tolist()], dtype=bool)
     else:
         missing = ~np.isfinite(given) if given.dtype.kind == "f" else np.zeros(len(given), bool)
-    if missing.any():
+    known = given[~missing]
+    if known.dtype == object and len({isinstance(v, str) for v in known.tolist()}) > 1:
+        known = np.array([str(v) for v in known.tolist()])
+    values, places = np.unique(known, return_inverse=True)
+    codes = np.full(len(given), -1, dtype=np.int64)
+    codes[~missing] = places
+    return _Groups(name, values, codes)
+
+
+def _absent(value: Any) -> bool:
+    """Whether a cell holds None, NaN, NaT or NA, which is not even different from itself."""
+    differs = value != value
+    return value is None or type(differs).__name__ == "NAType" or bool(differs)
+
+
+def _check_known(found: Sequence[_Groups], what_to_do: str) -> None:
+    """Refuse rows without a group."""
+    for attribute in found:
+        missing = int((attribute.codes < 0).sum())
+        if missing:
+            raise ValueError(
+                f"{attribute.name} has no group (None, NaN or infinity) in {missing} of "
+                f"{len(attribute.codes)} rows; {what_to_do}"
+            )
+
+
+def _crossed(found: Sequence[_Groups]) -> _Groups:
+    """The one attribute, or the intersections of several, called 'black & young'."""
+    if len(found) == 1:
+        return found[0]
+    names = [tuple(map(str, attribute.values.tolist())) for attribute in found]
+    known = np.all([attribute.codes >= 0 for attribute in found], axis=0)
+    codes = np.full(len(known), -1, dtype=np.int64)
+    codes[known], values = intersect([attribute.codes[known] for attribute in found], names)
+    return _Groups(" & ".join(attribute.name for attribute in found), np.array(values), codes)
+
+
+def _check_one_target(y: Any) -> None:
+    """Refuse several targets at once with a sentence that says what to do."""
+    columns = np.asarray(y).shape[1:]
+    if len(columns) == 1 and columns[0] > 1:
         raise ValueError(
-            f"sensitive has no group (None, NaN or infinity) in {int(missing.sum())} of "
-            f"{len(given)} rows; leave those rows out, or give them a group of their own, such as "
-            "'unknown'"
+            f"y has {columns[0]} columns, and FairClassifier predicts one target; fit a model for "
+            "each column, as sklearn.multioutput.MultiOutputClassifier does"
         )
-    if given.dtype == object and len({isinstance(v, str) for v in given.tolist()}) > 1:
-        given = np.array([str(v) for v in given.tolist()])
-    return given
 
 
 class FairClassifier(ClassifierMixin, BaseEstimator):
@@ -136,6 +227,12 @@ class FairClassifier(ClassifierMixin, BaseEstimator):
         What decisions are to keep, such as ``{"eo_mean": 0.05}``: thresholds per group are chosen
         for it on held-out rows, and ``predict`` needs ``sensitive``. ``rule_`` says what was
         chosen, and whether the limit was kept there.
+    missing
+        Rows without a group (None or NaN): "error", "drop" (left out), "group" (a group of their
+        own), or "use" (they train the target and are in no cell and no set).
+    groups
+        With several attributes: their intersections are the groups ("cross"), or every attribute
+        has its own groups and batches, in turns ("each").
     random_state
         Seed of the initial weights and the batches.
     device
@@ -166,6 +263,8 @@ class FairClassifier(ClassifierMixin, BaseEstimator):
         overrides: Mapping[str, Any] | None = None,
         validation_fraction: float = 0.2,
         limit: Mapping[str, float] | None = None,
+        missing: str = "error",
+        groups: str = "cross",
         random_state: int | np.random.RandomState | None = 0,
         device: str = "cpu",
     ) -> None:
@@ -179,6 +278,8 @@ class FairClassifier(ClassifierMixin, BaseEstimator):
         self.overrides = overrides
         self.validation_fraction = validation_fraction
         self.limit = limit
+        self.missing = missing
+        self.groups = groups
         self.random_state = random_state
         self.device = device
 
@@ -192,8 +293,9 @@ class FairClassifier(ClassifierMixin, BaseEstimator):
         y
             Classes (n,).
         sensitive
-            Groups (n,), or the name of a column of the data frame ``X``. The column is then read
-            and not learnt from: leave it out of ``X`` for ``predict``.
+            Groups (n,), or (n, K) of K attributes as a data frame or array, whose intersections
+            are the groups. Or the names of columns of the data frame ``X``, which are then read
+            and not learnt from: leave them out of ``X`` for ``predict``.
         **others
             Not taken, such as ``sample_weight``: batches are drawn by class and group.
 
@@ -208,8 +310,9 @@ class FairClassifier(ClassifierMixin, BaseEstimator):
                 "group. In place of a sample_weight repeat or leave out rows, or use the methods "
                 "balanced and reweight"
             )
-        if isinstance(sensitive, str):
-            X, sensitive = _column_apart(X, sensitive)
+        if named := _named_columns(sensitive, X):
+            X, sensitive = _columns_apart(X, named)
+        _check_one_target(y)
         X, y = validate_data(self, X, y, dtype=np.float32)
         check_classification_targets(y)
         self.classes_, t = np.unique(column_or_1d(y), return_inverse=True)
@@ -217,7 +320,13 @@ class FairClassifier(ClassifierMixin, BaseEstimator):
             raise ValueError(
                 f"FairClassifier needs at least two classes; y has 1 class, {self.classes_[0]!r}"
             )
-        self.groups_, s = self._grouped(sensitive, len(X))
+        attributes = self._grouped(sensitive, len(X))
+        if self.missing == "drop":
+            rows = np.all([attribute.codes >= 0 for attribute in attributes], axis=0)
+            X, t, attributes = X[rows], t[rows], [a.only(rows) for a in attributes]
+            self._check_classes_left(t)
+        whole = _crossed(attributes)
+        self.groups_, s = whole.values, whole.codes
         self.method_ = self.method if len(self.groups_) > 1 else _PLAIN
         if self.method_ != self.method:
             why = "no groups were given" if sensitive is None else "all rows are in one group"
@@ -230,8 +339,12 @@ class FairClassifier(ClassifierMixin, BaseEstimator):
             )
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         held = self._held_out(t, s, seed)
-        data = Arrays(X, t.astype(np.int64), s.astype(np.int64), held)
-        self.spec_ = self._spec(X.shape[1], int((~held).sum()), seed)
+        several = attributes if len(attributes) > 1 else []
+        data = Arrays(X, t.astype(np.int64), s.astype(np.int64), held, several)
+        asked: dict[str, Any] = {"missing": "use"} if (s < 0).any() else {}
+        if several:
+            asked |= {"sensitive": [a.name for a in several], "groups": self.groups}
+        self.spec_ = self._spec(X.shape[1], int((~held).sum()), seed, asked)
         with torch.random.fork_rng(devices=[]):  # the caller's random numbers stay their own
             self.model_ = self._train(data)
             self._check_learnt(data)
@@ -284,15 +397,18 @@ class FairClassifier(ClassifierMixin, BaseEstimator):
             return self.classes_[prediction]
         if sensitive is None:
             raise ValueError(f"{self.method_} decides by group: give predict(X, sensitive)")
-        given = column_or_1d(sensitive)
+        attributes = _attributes(sensitive)
+        _check_known(attributes, "give the group of every row that is to be decided")
+        asked_groups = _crossed(attributes)
+        given = asked_groups.values[asked_groups.codes].tolist()
         place = {group: number for number, group in enumerate(self.groups_.tolist())}
-        strange = sorted({str(g) for g in given.tolist() if g not in place})
+        strange = sorted({str(g) for g in given if g not in place})
         if strange:
             raise ValueError(f"{', '.join(strange[:3])} was not among the groups of fit")
         if len(given) != len(scores):
             raise ValueError(f"{len(scores)} rows came with {len(given)} groups")
         ids = np.array([f"{row:012d}" for row in range(len(scores))])
-        groups = np.array([place[group] for group in given.tolist()])
+        groups = np.array([place[group] for group in given])
         asked = Predictions(ids, np.full(len(scores), -1), prediction, groups, scores)
         return self.classes_[self.model_.decide(asked).prediction]
 
@@ -301,14 +417,31 @@ class FairClassifier(ClassifierMixin, BaseEstimator):
         prediction = self.predict(X, sensitive)
         return float(accuracy_score(y, prediction, sample_weight=sample_weight))
 
-    def _grouped(self, sensitive: Any, rows: int) -> tuple[np.ndarray, np.ndarray]:
+    def _grouped(self, sensitive: Any, rows: int) -> list[_Groups]:
+        """The groups by each attribute; without any, all rows are in one group."""
         if sensitive is None:
-            return np.array([0]), np.zeros(rows, dtype=np.int64)
-        given = _one_group_each(sensitive)
-        if len(given) != rows:
-            raise ValueError(f"{rows} rows came with {len(given)} groups; give one for each")
-        groups, codes = np.unique(given, return_inverse=True)
-        return groups, codes
+            return [_Groups("sensitive", np.array([0]), np.zeros(rows, dtype=np.int64))]
+        ways = ("error", "drop", "group", "use")
+        if self.missing not in ways:
+            raise ValueError(f"missing is one of {', '.join(ways)}; got {self.missing!r}")
+        found = _attributes(sensitive)
+        given = len(found[0].codes)
+        if given != rows:
+            raise ValueError(f"{rows} rows came with {given} groups; give one for each")
+        if self.missing == "error":
+            _check_known(
+                found,
+                "leave those rows out with missing='drop', make them a group with 'group', or let "
+                "them train the target alone with 'use'",
+            )
+        return [a.with_missing() for a in found] if self.missing == "group" else found
+
+    def _check_classes_left(self, t: np.ndarray) -> None:
+        if len(np.unique(t)) < len(self.classes_):
+            raise ValueError(
+                "without the rows that have no group a class of y is empty; use missing='group' "
+                "or 'use'"
+            )
 
     def _held_out(self, t: np.ndarray, s: np.ndarray, seed: int) -> np.ndarray:
         """The rows of every cell that post-processing is fitted on, where it is wanted."""
@@ -317,17 +450,17 @@ class FairClassifier(ClassifierMixin, BaseEstimator):
         if not fits and not self._limited:
             return held
         cell = t * (int(s.max()) + 1) + s
-        for number in np.unique(cell):
-            rows = np.flatnonzero(cell == number)
+        for number in np.unique(cell[s >= 0]):
+            rows = np.flatnonzero((cell == number) & (s >= 0))
             order = keyed(seed, int(number)).permutation(len(rows))
             held[rows[order[: int(self.validation_fraction * len(rows))]]] = True
         return held
 
-    def _spec(self, dim: int, rows: int, seed: int) -> RunSpec:
+    def _spec(self, dim: int, rows: int, seed: int, asked: Mapping[str, Any]) -> RunSpec:
         body: dict[str, Any] = {
             "method": self.method_,
             "options": dict(self.options or {}) if self.method_ == self.method else {},
-            "data": {"name": "embeddings", "features_dim": dim},
+            "data": {"name": "embeddings", "features_dim": dim, **asked},
             "model": {"encoder": self.encoder},
             "seed": seed,
         }

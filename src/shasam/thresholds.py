@@ -275,7 +275,8 @@ def metadata_of(run: RunDirectory) -> Mapping[bytes, bytes]:
 def _rows(run: RunDirectory, name: str) -> Predictions:
     if not run.file(name).is_file():
         raise InputError(f"{run.path} has no {name}; `shasam evaluate {run.path}` writes it")
-    return read_predictions(run.file(name), Columns(), run.name)[0]
+    whole = Columns(sensitive=("sensitive",))  # of several attributes their intersection
+    return read_predictions(run.file(name), whole, run.name)[0]
 
 
 def _keeps(metric: str, e: Estimate, bound: float) -> bool:

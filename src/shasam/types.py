@@ -21,7 +21,7 @@ training: P predictions
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from shasam.errors import ContractError
@@ -111,6 +111,7 @@ class Batch:
     features: Mapping[str, Tensor] = field(
         default_factory=dict
     )  # (B, D) each, where inputs="features"
+    turn: int = 0  # which of several attributes the groups are of, where they take turns
     # takes the embeddings (V*B, D) of this batch: a plan that mines keeps them for later steps
     observe: Callable[[Tensor], None] = field(default=lambda z: None, repr=False)
 
@@ -194,9 +195,9 @@ class Predictions:
     span: tuple[float, float] | None = None  # of scores that are no probabilities, scaled to 0..1
     bins: np.ndarray | None = None  # (n, columns) that scores were put in, where rows were counted
     context: Context = field(default_factory=Context)
-    numbers: np.ndarray | None = None  # (n,) the attribute itself, where it is not cut into groups
     # (n, G) probabilities of the groups, where the model infers them
     inferred: np.ndarray | None = None
+    numbers: np.ndarray | None = None  # (n,) the attribute itself, where it is not cut into groups
 
     def __len__(self) -> int:
         return len(self.target)
@@ -210,6 +211,32 @@ class Predictions:
     def scored(self) -> bool:
         """True where there are class probabilities."""
         return self.scores.shape[1] > 0
+
+    def only(self, kept: np.ndarray) -> Predictions:
+        """The rows of a mask (n,) or list; the same predictions where it keeps all of them."""
+        if kept.dtype == bool and kept.all():
+            return self
+        context = replace(
+            self.context,
+            weights=None if self.context.weights is None else self.context.weights[kept],
+            when=None if self.context.when is None else self.context.when[kept],
+            columns={name: column[kept] for name, column in self.context.columns.items()},
+        )
+        return replace(
+            self,
+            ids=self.ids[kept] if len(self.ids) else self.ids,
+            target=self.target[kept],
+            prediction=self.prediction[kept],
+            sensitive=self.sensitive[kept],
+            scores=self.scores[kept],
+            repeats=None if self.repeats is None else self.repeats[kept],
+            context=context,
+        )
+
+    @property
+    def with_group(self) -> Predictions:
+        """The rows whose group is known; that of others is -1."""
+        return self.only(self.sensitive >= 0)
 
     @property
     def row_by_row(self) -> bool:

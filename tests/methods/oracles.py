@@ -310,7 +310,7 @@ def two_stage(m: Method, b: Batch) -> list[Tensor]:
     for kind, head in m.classifiers.items():
         scores = head(b.features[kind.split("-")[0]])
         for row, (t, s) in enumerate(zip(b.t_B.tolist(), b.s_B.tolist(), strict=True)):
-            weight = float(m.reweight_CG[t, s]) if "-" in kind else 1.0
+            weight = float(m.reweight_KCG[0, t, s]) if "-" in kind else 1.0
             loss = torch.logsumexp(scores[row], 0) - scores[row, t]
             total = total + weight * loss / len(b.t_B)
     return [total]

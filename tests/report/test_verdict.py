@@ -141,3 +141,17 @@ def test_what_to_do_names_the_plain_model_only_if_the_interval_does_too() -> Non
 
     assert "plain model has the smaller gap" in advice(0.002)
     assert "One run does not show" in advice(-0.002)
+
+
+def test_classes_of_a_rule_are_not_called_values_of_it(tmp_path: Path) -> None:
+    """Not 'where age<35 is age<35'."""
+    y = np.where(np.arange(800) // 2 % 2, "age<35", "age>=35")
+    wrong = np.where(y == "age<35", "age>=35", "age<35")
+    group = np.repeat(["a", "b"], 400)
+    guess = np.where(np.arange(800) % np.where(group == "a", 3, 10) == 0, wrong, y)
+    rows = {"age<35": y, "guess": guess, "g": group}
+    path, out = save(rows, tmp_path / "p.csv"), tmp_path / "o.json"
+    audit([path], label="age<35", prediction="guess", sensitive=["g"], json=out)
+    said = " ".join(json.loads(out.read_text(encoding="utf-8"))["audits"][0]["verdict"])
+    assert "Where the true class is age<35, the prediction was age>=35" in said
+    assert "age<35 is age" not in said

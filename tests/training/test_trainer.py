@@ -132,7 +132,7 @@ def test_reweighting_turns_one_way_of_drawing_cells_into_the_other(own, other):
     method.begin_stage(stage, TrainingRows(t, s, torch.arange(100), 20, 0))
     drawn = torch.tensor([[0.60, 0.10], [0.05, 0.25]])  # share of each cell as they come
     shares = {"natural": drawn, "balanced": torch.full((2, 2), 0.25)}
-    torch.testing.assert_close(shares[own] * method.reweight_CG, shares[other])
+    torch.testing.assert_close(shares[own] * method.reweight_KCG[0], shares[other])
 
 
 def test_augmented_second_stage_leaves_the_frozen_statistics_alone():

@@ -206,7 +206,7 @@ class CellPartners:
     """For every training row the rows of its (target, group) cell, one of which it may meet."""
 
     def __init__(self, t_N: Tensor, s_N: Tensor, rows: Tensor) -> None:
-        cell_N = t_N * (int(s_N.max()) + 1) + s_N
+        cell_N = t_N * (int(s_N.max()) + 2) + s_N + 1  # rows without a group have -1
         order = rows[cell_N[rows].argsort(stable=True)]
         self.rows = order  # of the training split, cell by cell
         cells, counts = cell_N[order].unique_consecutive(return_counts=True)

@@ -106,8 +106,9 @@ def make_protocol(source: Source) -> Protocol:
                 f"{did_you_mean(spec.setting, source.settings)}"
             )
         target, sensitive = source.settings[spec.setting]
-    target, sensitive = spec.target or target, spec.sensitive or sensitive
-    if not target or not sensitive:
+    target = spec.target or target
+    asked = spec.sensitive or ((sensitive,) if sensitive else ())
+    if not target or not asked:
         columns = [c for c in source.table().column_names if c not in ("id", "path", "split")]
         raise SpecError(
             f"{spec.name} needs a target and a sensitive attribute; its columns are: "
@@ -116,13 +117,14 @@ def make_protocol(source: Source) -> Protocol:
     return Protocol(
         source=spec.name,
         target=target,
-        sensitive=sensitive,
+        sensitive=" & ".join(asked),
         alpha=spec.alpha if spec.alpha is not None else source.alpha,
         split=_split_rule(source),
         seed=spec.seed,
         n_per_group=spec.n_per_group or source.n_per_group,
         holdout_per_cell=spec.holdout_per_cell or source.holdout_per_cell,
         flip_direction=spec.flip_direction,
+        attributes=asked if len(asked) > 1 else (),
     )
 
 

@@ -73,6 +73,7 @@ def cells(data: Dataset) -> list[Cells]:
     found = []
     for split in SPLITS:
         rows = data.rows(split)
+        rows = rows[data.s_N[rows] >= 0]  # others are in no cell
         flat = data.t_N[rows] * data.groups + data.s_N[rows]
         counts = np.bincount(flat, minlength=data.classes * data.groups)
         found.append(Cells(split, counts.reshape(data.classes, data.groups)))
@@ -82,6 +83,7 @@ def cells(data: Dataset) -> list[Cells]:
 def associations(data: Dataset) -> list[tuple[str, float, float]]:
     """Each attribute with its Cramér's V to the target and to the sensitive attribute, in train."""
     rows = data.rows("train")
+    rows = rows[data.s_N[rows] >= 0]
     names = {"id", "path", "key", "split", "identity", data.spec.identity_column}
     table = data.attributes.take(pa.array(rows))
     found = []

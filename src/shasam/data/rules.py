@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -53,6 +53,25 @@ def apply_rule(
     return Labelling(codes, names, reasons)
 
 
+def crossed(labellings: Sequence[Labelling]) -> Labelling:
+    """The intersections of several attributes that have rows, as groups, in the order of an audit.
+
+    A row has none where one of its attributes has none.
+    """
+    codes, names = labellings[0].codes, labellings[0].names
+    for part in labellings[1:]:
+        none = (codes < 0) | (part.codes < 0)
+        codes = np.where(none, -1, codes * len(part.names) + part.codes)
+        names = tuple(f"{first} & {second}" for first in names for second in part.names)
+    reasons = {
+        row: why for part in reversed(labellings) for row, why in part.reasons.items()
+    }  # the first attribute that a row lacks is its reason
+    there = np.unique(codes[codes >= 0])
+    place = np.full(len(names) + 1, -1, dtype=np.int64)  # its last entry is that of the code -1
+    place[there] = np.arange(len(there))
+    return Labelling(place[codes], tuple(names[code] for code in there.tolist()), reasons)
+
+
 def _single(rule: str, table: pa.Table, labels: Mapping[str, Label], what: str) -> Labelling:
     if rule in labels:
         made = _single(labels[rule].rule, table, {}, what)
@@ -91,6 +110,11 @@ def with_missing_group(labelling: Labelling) -> Labelling:
 
 def _categories(name: str, table: pa.Table) -> Labelling:
     column = table.column(name)
+    if pa.types.is_nested(column.type):
+        raise DataError(
+            f"the column {name!r} holds several values in a row ({column.type}); make a column of "
+            "each, and train a model for each"
+        )
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
     cells = [None if isinstance(v, str) and not v.strip() else v for v in column.to_pylist()]

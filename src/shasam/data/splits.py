@@ -17,11 +17,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from shasam.data.rules import NO_VALUE_REASON, Labelling, apply_rule, with_missing_group
+from shasam.data.rules import (
+    NO_VALUE_REASON,
+    Labelling,
+    apply_rule,
+    crossed,
+    with_missing_group,
+)
 from shasam.data.source import Exclusion, Label, Source
 from shasam.errors import Argument, DataError, FileError, ShasamWarning
 from shasam.files import atomic_file
-from shasam.tables import MISSING_WORDS, Missing, advice, read_parquet
+from shasam.tables import MISSING_WORDS, MissingInTraining, advice, read_parquet
 
 # -------------------------------------------------------------------------------------------------
 # Which image is in which split with which labels, and one SHA-256 for the whole.
@@ -44,8 +50,26 @@ SCHEMA = pa.schema(
 
 
 @dataclass(frozen=True)
+class Attribute:
+    """One of several sensitive attributes: the rule that it was asked for by, and its groups."""
+
+    name: str
+    groups: tuple[str, ...]
+
+
+def schema_of(attributes: int = 0) -> pa.Schema:
+    """The columns of a manifest; with several attributes ``sensitive`` is their intersection."""
+    more = [pa.field(f"attribute_{k}", pa.int64()) for k in range(attributes)]
+    return pa.schema([*SCHEMA, *more])
+
+
+@dataclass(frozen=True)
 class Manifest:
-    """Rows sorted by id; what was left out and why stands beside them in ``excluded``."""
+    """Rows sorted by id; what was left out and why stands beside them in ``excluded``.
+
+    With several sensitive attributes ``attributes`` names them, and the table has a column of codes
+    for each.
+    """
 
     table: pa.Table = field(repr=False)
     target_names: tuple[str, ...]
@@ -53,11 +77,13 @@ class Manifest:
     protocol: Mapping[str, Any] = field(default_factory=dict, repr=False)
     excluded: Sequence[Mapping[str, str]] = field(default_factory=list, repr=False)
     notes: Sequence[str] = field(default_factory=list)
+    attributes: tuple[Attribute, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.table.schema.names != SCHEMA.names:
+        wanted = schema_of(len(self.attributes)).names
+        if self.table.schema.names != wanted:
             raise DataError(
-                f"a manifest has the columns {', '.join(SCHEMA.names)}; this table has "
+                f"a manifest has the columns {', '.join(wanted)}; this table has "
                 f"{', '.join(self.table.schema.names)}"
             )
         ids = self.table.column("id").to_numpy(zero_copy_only=False)
@@ -70,7 +96,8 @@ class Manifest:
     @cached_property
     def sha256(self) -> str:
         digest = hashlib.sha256()
-        names = [list(self.target_names), list(self.sensitive_names)]
+        names: list[Any] = [list(self.target_names), list(self.sensitive_names)]
+        names += [[a.name, *a.groups] for a in self.attributes]
         digest.update(json.dumps(names, ensure_ascii=True).encode())
         for batch in self.table.to_batches(max_chunksize=4096):
             for row in zip(*(column.to_pylist() for column in batch.columns), strict=True):
@@ -85,6 +112,12 @@ class Manifest:
     def s_N(self) -> np.ndarray:
         return self.table.column("sensitive").to_numpy()
 
+    @cached_property
+    def attribute_codes(self) -> tuple[np.ndarray, ...]:
+        """The groups (N,) of every row by each of several attributes; none where there is one."""
+        count = len(self.attributes)
+        return tuple(self.table.column(f"attribute_{k}").to_numpy() for k in range(count))
+
     def rows(self, split: str) -> np.ndarray:
         """Row numbers (int64) of a split."""
         if split not in SPLITS:
@@ -97,11 +130,13 @@ class Manifest:
 
     def metadata(self) -> dict[str, str]:
         """Hash, names and protocol: what every Parquet file of a run says about its data."""
+        several = bool(self.attributes)
         return {
             "sha256": self.sha256,
             "target_names": json.dumps(list(self.target_names)),
             "sensitive_names": json.dumps(list(self.sensitive_names)),
             "protocol": json.dumps(dict(self.protocol), sort_keys=True),
+            **({"attributes": json.dumps(list(map(asdict, self.attributes)))} if several else {}),
         }
 
     def save(self, path: str | Path) -> None:
@@ -126,15 +161,21 @@ class Manifest:
         if missing:
             raise DataError(f"{path} is not a manifest: its metadata lacks {sorted(missing)}")
         try:
+            attributes = tuple(
+                Attribute(str(found["name"]), tuple(map(str, found["groups"])))
+                for found in json.loads(metadata.get("attributes", "[]"))
+            )
+            schema = schema_of(len(attributes))
             manifest = cls(
-                table.replace_schema_metadata(None).cast(SCHEMA).combine_chunks(),
+                table.replace_schema_metadata(None).cast(schema).combine_chunks(),
                 tuple(json.loads(metadata["target_names"])),
                 tuple(json.loads(metadata["sensitive_names"])),
                 json.loads(metadata.get("protocol", "{}")),
                 json.loads(metadata.get("excluded", "[]")),
                 json.loads(metadata.get("notes", "[]")),
+                attributes,
             )
-        except (ValueError, TypeError, pa.ArrowException, RecursionError) as error:
+        except (ValueError, TypeError, KeyError, pa.ArrowException, RecursionError) as error:
             raise DataError(f"{path} is not a manifest: {error}") from error
         if manifest.sha256 != metadata["sha256"]:
             raise DataError(
@@ -151,6 +192,7 @@ class Manifest:
 # files, the number of workers or a library's random generator.
 # -------------------------------------------------------------------------------------------------
 
+_TARGET, _SENSITIVE = "target", "sensitive attribute"
 _NOT_DRAWN = "not drawn"
 _SHARES = {"test": 0.2, "val": 0.1}  # of each cell, for split="stratified"
 
@@ -182,6 +224,19 @@ class Protocol:
     n_per_group: int | None = None
     holdout_per_cell: int = 400
     flip_direction: bool = False
+    attributes: tuple[str, ...] = ()  # several, of which ``sensitive`` is the intersection
+
+    @property
+    def rules(self) -> tuple[str, ...]:
+        """The rules of the sensitive attributes, one or several."""
+        return self.attributes or (self.sensitive,)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values; one attribute is told as it was before there could be several."""
+        body = asdict(self)
+        if not self.attributes:
+            body.pop("attributes")
+        return body
 
     def manifest(
         self,
@@ -191,20 +246,23 @@ class Protocol:
         labels: Mapping[str, Label] | None = None,
         excluded: Sequence[Exclusion] = (),
         notes: Sequence[str] = (),
-        missing: Missing = "drop",
+        missing: MissingInTraining = "drop",
     ) -> Manifest:
         """Label, drop duplicates, split. ``table`` holds readable images only, sorted by id."""
         ids = table.column("id").to_pylist()
         hashes = list(content_hash)
         t = apply_rule(self.target, table, labels, "target")
-        s = apply_rule(self.sensitive, table, labels, "sensitive attribute")
+        found = [apply_rule(rule, table, labels, _SENSITIVE) for rule in self.rules]
         if missing == "group":
-            s = with_missing_group(s)
+            found = [with_missing_group(labelling) for labelling in found]
+        s = found[0] if len(found) == 1 else crossed(found)
         out = list(excluded)
         why: dict[int, str] = {}
         for labelling in (t, s):
+            unknown = missing == "use" and labelling is s
             for row, reason in labelling.reasons.items():
-                why.setdefault(row, reason)
+                if not (unknown and reason.endswith(NO_VALUE_REASON)):
+                    why.setdefault(row, reason)
         kept = np.array([row not in why for row in range(len(ids))], dtype=bool)
         why.update(duplicates(hashes, ids, t.codes, s.codes, kept))
         kept &= np.array([row not in why for row in range(len(ids))], dtype=bool)
@@ -224,12 +282,22 @@ class Protocol:
             t.codes[rows],
             s.codes[rows],
             [split[r] for r in rows],
+            *(labelling.codes[rows] for labelling in found if self.attributes),
         ]
+        schema = schema_of(len(self.attributes))
         built = pa.table(
-            [pa.array(c, type=f.type) for c, f in zip(columns, SCHEMA, strict=True)], schema=SCHEMA
+            [pa.array(c, type=f.type) for c, f in zip(columns, schema, strict=True)], schema=schema
         )
+        named = zip(self.attributes, found, strict=bool(self.attributes))
+        protocol = self.as_dict() | ({"missing": "use"} if missing == "use" else {})
         return Manifest(
-            built, t.names, s.names, asdict(self), [vars(e) for e in out], [*notes, *said]
+            built,
+            t.names,
+            s.names,
+            protocol,
+            [vars(e) for e in out],
+            [*notes, *said],
+            tuple(Attribute(rule, labelling.names) for rule, labelling in named),
         )
 
     def _split(
@@ -260,6 +328,17 @@ class Protocol:
         units = _units(table, ids, kept, self.seed)
         cell = t * len(s_names) + s
         cells = len(t_names) * len(s_names)
+        if (s[kept] < 0).any():  # rows without a group are a cell of each class, after the others
+            if self.split == "balanced":
+                raise DataError(
+                    "a balanced split needs the group of every row; leave out those without one "
+                    "with ",
+                    Argument("data.missing", "drop"),
+                    ", or use ",
+                    Argument("data.split", "stratified"),
+                )
+            cell = np.where(s < 0, cells + t, cell)
+            cells += len(t_names)
         have = np.bincount(cell[kept], minlength=cells)
         if self.split == "stratified":
             want = {name: np.floor(have * share).astype(int) for name, share in _SHARES.items()}
@@ -428,8 +507,8 @@ def _crossings(table: pa.Table, own: list[str], kept: np.ndarray) -> list[str]:
 # two ways, and a target that is the sensitive attribute.
 # -------------------------------------------------------------------------------------------------
 
-_TARGET, _SENSITIVE = "target", "sensitive attribute"
 _SHOWN = 5  # names in a message
+MOST_INTERSECTIONS = 64  # of several sensitive attributes
 
 
 def check_labels(source: Source, protocol: Protocol) -> None:
@@ -439,27 +518,34 @@ def check_labels(source: Source, protocol: Protocol) -> None:
         kept = [bool(word) for word in table.column("split").to_pylist()]
         table = table.filter(kept)  # rows without a split are left out in any case
     where = source.spec.csv.name if source.spec.csv is not None else source.spec.name
-    rules = {_TARGET: protocol.target, _SENSITIVE: protocol.sensitive}
+    rules = [(_TARGET, protocol.target), *((_SENSITIVE, rule) for rule in protocol.rules)]
     found, problems = label_problems(source, table, rules)
     if problems:
         raise all_of(problems, where)
-    for what, labelling in found.items():
-        for warning in odd_names(labelling.names, what, rules[what], where):
+    for (what, rule), labelling in zip(rules, found, strict=True):
+        for warning in odd_names(labelling.names, what, rule, where):
             warnings.warn(warning, ShasamWarning, stacklevel=3)
-    _differ(found[_TARGET], found[_SENSITIVE], protocol)
+    target, *attributes = found
+    for rule, labelling in zip(protocol.rules, attributes, strict=True):
+        _differ(target, labelling, protocol.target, rule)
+    if len(attributes) > 1 and source.spec.groups == "cross":
+        _few_enough(crossed(attributes), protocol.rules)
 
 
 def label_problems(
-    source: Source, table: pa.Table, rules: Mapping[str, str]
-) -> tuple[dict[str, Labelling], list[DataError]]:
-    """The labels that the rules make of a table, and an error for each that cannot be used."""
+    source: Source, table: pa.Table, rules: Sequence[tuple[str, str]]
+) -> tuple[list[Labelling], list[DataError]]:
+    """The labels that the rules make of a table, and an error for each that cannot be used.
+
+    ``rules`` are pairs of what is labelled, "target" or "sensitive attribute", and its rule.
+    """
     where = source.spec.csv.name if source.spec.csv is not None else source.spec.name
-    found: dict[str, Labelling] = {}
+    found: list[Labelling] = []
     problems: dict[str, DataError] = {}
-    for what, rule in rules.items():
+    for what, rule in rules:
         try:
-            found[what] = apply_rule(rule, table, source.labels, what)
-            _missing(found[what], source, what, where, table.num_rows)
+            found.append(apply_rule(rule, table, source.labels, what))
+            _missing(found[-1], source, what, where, table.num_rows)
         except DataError as error:
             problems.setdefault(str(error), error)
     return found, list(problems.values())
@@ -478,11 +564,13 @@ def all_of(problems: Sequence[DataError], where: str) -> DataError:
 def warn_of_empty_cells(manifest: Manifest) -> None:
     """Say before training on which split equalised odds will have no value."""
     cells = manifest.t_N * len(manifest.sensitive_names) + manifest.s_N
+    known = manifest.s_N >= 0
     names = [
         f"{t!r} in group {s!r}" for t in manifest.target_names for s in manifest.sensitive_names
     ]
     for split in ("val", "test"):
-        count = np.bincount(cells[manifest.rows(split)], minlength=len(names))
+        rows = manifest.rows(split)
+        count = np.bincount(cells[rows[known[rows]]], minlength=len(names))
         empty = [f"class {names[cell]}" for cell in np.flatnonzero(count == 0)]
         if empty:
             more = f" and {len(empty) - _SHOWN} other cells" if len(empty) > _SHOWN else ""
@@ -500,11 +588,14 @@ def _missing(labelling: Labelling, source: Source, what: str, where: str, total:
         for reason in labelling.reasons.values()
         if reason.endswith(NO_VALUE_REASON)
     )
-    group = source.spec.missing == "group" and what == _SENSITIVE
+    group = source.spec.missing in ("group", "use") and what == _SENSITIVE
     if not rows or group or source.spec.missing == "drop":
         return
     (column, count), *_ = rows.most_common()
-    raise DataError(*advice(column, count, total, where))
+    ways = advice(column, count, total, where)
+    if what == _SENSITIVE:
+        ways += [", or let them train the target alone with ", Argument("missing", "use")]
+    raise DataError(*ways)
 
 
 # 3-9 and 10-19 become 03-Sep and Oct-19 where a spreadsheet opens a table
@@ -546,15 +637,26 @@ def _quoted(names: list[str]) -> str:
     return ", ".join(map(repr, names[:_SHOWN])) + (", ..." if len(names) > _SHOWN else "")
 
 
-def _differ(target: Labelling, sensitive: Labelling, protocol: Protocol) -> None:
+def _few_enough(cross: Labelling, rules: Sequence[str]) -> None:
+    """Refuse more intersections than a batch, and a reader, can hold."""
+    if len(cross.names) > MOST_INTERSECTIONS:
+        raise DataError(
+            f"{' and '.join(map(repr, rules))} make {len(cross.names)} intersections with rows, "
+            f"and at most {MOST_INTERSECTIONS} can be groups; give every attribute its own with ",
+            Argument("data.groups", "each"),
+            f", or write rules that make fewer, such as '{rules[0]}:[0,20,40]'",
+        )
+
+
+def _differ(target: Labelling, sensitive: Labelling, target_rule: str, rule: str) -> None:
     """Each class has images of two groups, or equalised odds cannot be asked for."""
     both = (target.codes >= 0) & (sensitive.codes >= 0)
     cells_CG = np.zeros((len(target.names), len(sensitive.names)), dtype=bool)
     cells_CG[target.codes[both], sensitive.codes[both]] = True
-    if protocol.target != protocol.sensitive and (cells_CG.sum(1) > 1).any():
+    if target_rule != rule and (cells_CG.sum(1) > 1).any():
         return
     raise DataError(
-        f"the target {protocol.target!r} and the sensitive attribute {protocol.sensitive!r} say "
+        f"the target {target_rule!r} and the sensitive attribute {rule!r} say "
         "the same: no class has rows of two groups, so groups cannot be compared. Choose another "
         "column or rule with ",
         Argument("data.target"),

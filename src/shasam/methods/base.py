@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from pydantic import BaseModel, ConfigDict
@@ -90,8 +90,20 @@ class Method(nn.Module):
     needs_encoder: ClassVar[str | None] = None
     # True where ``decision`` reads the group of an image
     decides_by_group: ClassVar[bool] = False
+    # True where nothing is kept for a group from step to step, so that the groups of a batch may be
+    # those of several attributes in turn; said by each class for itself (see __init_subclass__)
+    groups_in_turns: ClassVar[bool] = False
+    # True where rows without a group (-1) may be in its batches: they train the target alone
+    unknown_groups: ClassVar[bool] = False
 
     temperature_fitted: Tensor | None
+
+    def __init_subclass__(cls, **more: Any) -> None:
+        """Inherit no claim about groups: a subclass may read them in another way."""
+        super().__init_subclass__(**more)
+        for claim in ("groups_in_turns", "unknown_groups"):
+            if claim not in vars(cls):
+                setattr(cls, claim, False)
 
     def __init__(self, config: MethodConfig, encoder: Encoder, classes: int, groups: int) -> None:
         super().__init__()
@@ -112,6 +124,10 @@ class Method(nn.Module):
 
     def begin_stage(self, stage: Stage, data: TrainingRows) -> None:
         """Prepare a stage: compute what depends on the training labels."""
+
+    def uses_unknown(self, stage: Stage) -> bool:
+        """Whether rows without a group teach a stage anything, where the method takes them."""
+        return True
 
     def batch_plan(self, stage: Stage, data: TrainingRows) -> BatchPlan:
         """Choose the rows of each batch of a stage."""

@@ -40,6 +40,8 @@ class CE(Method):
     """L = -log softmax(logits)[t], mean over the batch."""
 
     summary = "cross-entropy end to end, no fairness term"
+    groups_in_turns = True
+    unknown_groups = True
     reference = "the baseline of every table"
     Config: ClassVar[type[MethodConfig]] = CEConfig
     row_wise = True
@@ -76,6 +78,8 @@ class Balanced(CE):
     """The simplest remedy for a biased training set, and the rival that papers leave out."""
 
     summary = "cross-entropy on batches balanced over (target, group) cells"
+    groups_in_turns = True
+    unknown_groups = True
     reference = "Idrissi et al., Simple data balancing, CLeaR 2022 (there: SUBG / RWG)"
 
     def stages(self) -> tuple[Stage, ...]:
@@ -96,6 +100,8 @@ class BalancedHidden(Balanced):
     """
 
     summary = "balanced with a hidden layer as wide as SHaSaM's projection; a control"
+    groups_in_turns = True
+    unknown_groups = True
     reference = "ours: the control for a projection's features"
 
     class Config(CEConfig):
@@ -117,6 +123,7 @@ class Reweight(CE):
     """
 
     summary = "cross-entropy weighted by the inverse frequency of the (target, group) cell"
+    unknown_groups = True
     reference = "Kamiran and Calders, KAIS 2012 (reweighing); inverse frequency: folklore"
 
     class Config(CEConfig):
@@ -139,6 +146,7 @@ class Reweight(CE):
         )
         counts_CG = self.counts_CG if self.counts_CG.any() else self._count(batch.t_B, batch.s_B)
         weight_B = self._weights(counts_CG)[batch.t_B, batch.s_B].to(each_B.dtype)
+        weight_B = torch.where(batch.s_B < 0, 1.0, weight_B)  # a row without a group is in no cell
         total = (weight_B * each_B).mean()
         yield "main", Losses(total, {"target": each_B.detach().mean()})
 
@@ -146,7 +154,7 @@ class Reweight(CE):
         self.counts_CG.copy_(self._count(data.t_N[data.rows], data.s_N[data.rows]))
 
     def _count(self, t_B: Tensor, s_B: Tensor) -> Tensor:
-        cell_B = t_B * self.groups + s_B
+        cell_B = (t_B * self.groups + s_B)[s_B >= 0]
         counts_K = torch.bincount(cell_B, minlength=self.classes * self.groups)
         return counts_K.reshape(self.classes, self.groups).to(torch.float64)
 

@@ -31,6 +31,8 @@ class SupCon(TwoStage):
     """
 
     summary = "supervised contrastive learning, no fairness term"
+    groups_in_turns = True
+    unknown_groups = True
     reference = "Khosla et al., NeurIPS 2020 (SupCon)"
 
     class Config(TwoStageConfig):
@@ -59,6 +61,7 @@ class FSCL(TwoStage):
     """
 
     summary = "supervised contrastive learning whose negatives share the group"
+    groups_in_turns = True
     reference = "Park et al., CVPR 2022 (FSCL)"
     dial = Dial("projection_dim", (128, 32, 8))
     group_normalised: ClassVar[bool] = False

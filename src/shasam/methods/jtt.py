@@ -32,6 +32,8 @@ class JTT(CE):
     """
 
     summary = "cross-entropy twice; what the first model gets wrong is drawn more often"
+    groups_in_turns = True
+    unknown_groups = True
     reference = "Liu et al., ICML 2021 (Just Train Twice)"
     dial = Dial("upweight", (2, 6, 20))
 

@@ -25,6 +25,7 @@ class LISA(CE):
     """
 
     summary = "cross-entropy on mixtures across groups of a class, or across classes of a group"
+    groups_in_turns = True
     row_wise = False
     reference = "Yao et al., ICML 2022 (LISA)"
     dial = Dial("within_class", (0.0, 0.5, 1.0))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import ClassVar
 
 import torch
@@ -49,7 +50,12 @@ class Penalised(CE):
         features_BD = self.encoder(batch.images)
         scores_BC = self.classifier(features_BD)
         target = F.cross_entropy(scores_BC.float(), batch.t_B)
-        found = self.penalty(features_BD.float(), scores_BC.float(), batch)
+        features_BD, scores_BC = features_BD.float(), scores_BC.float()
+        known_B = batch.s_B >= 0  # groups are compared over the rows that have one
+        if not bool(known_B.all()):
+            batch = replace(batch, t_B=batch.t_B[known_B], s_B=batch.s_B[known_B])
+            features_BD, scores_BC = features_BD[known_B], scores_BC[known_B]
+        found = self.penalty(features_BD, scores_BC, batch)
         parts = {"target": target.detach(), self.part: found.detach()}
         yield "main", Losses(target + self.config.strength * found, parts)
 
@@ -62,6 +68,8 @@ class GapPenalty(Penalised):
     """
 
     summary = "cross-entropy and a differentiable EO of the batch as a penalty"
+    groups_in_turns = True
+    unknown_groups = True
     reference = "DiffEOdd of Han et al., FFB, NeurIPS 2023; here for any number of classes"
     dial = Dial("strength", (0.3, 1.0, 3.0))
     part = "gap"
@@ -75,6 +83,8 @@ class MMDPenalty(Penalised):
     """CE(t) + strength · mean over y and pairs a < b of MMD²(f | y, a ; f | y, b)."""
 
     summary = "cross-entropy and the MMD between the groups' features within each class"
+    groups_in_turns = True
+    unknown_groups = True
     reference = "Gretton et al., JMLR 2012; as a penalty: Louizos et al., ICLR 2016"
     dial = Dial("strength", (0.3, 1.0, 3.0))
     part = "mmd"
@@ -91,6 +101,8 @@ class HSICPenalty(Penalised):
     """CE(t) + strength · mean over classes y of HSIC(f, s | y), a Gaussian and a delta kernel."""
 
     summary = "cross-entropy and the dependence (HSIC) of features and group within each class"
+    groups_in_turns = True
+    unknown_groups = True
     reference = "Gretton et al., ALT 2005; as a fairness penalty: Li et al., 2019, and FFB"
     dial = Dial("strength", (3.0, 10.0, 30.0))
     part = "hsic"

@@ -28,7 +28,7 @@ from shasam.losses.sets import (
     logdetcmi,
     unit_length,
 )
-from shasam.methods.base import Dial
+from shasam.methods.base import Dial, Stage
 from shasam.methods.two_stage import TwoStage, TwoStageConfig
 from shasam.mining import MiningConfig
 from shasam.models import Classifier, Encoder
@@ -137,6 +137,8 @@ class Shasam(TwoStage):
     """
 
     summary = "the paper's system: sets mined by submodular functions, and FLCMI over them"
+    groups_in_turns = True
+    unknown_groups = True
     reference = "Majee & Iyer, WACV 2026; in a form that learns, see docs/paper.md"
     # narrower embeddings hold less of the group; its weight hardly changes anything
     dial = Dial("projection_dim", (128, 32, 8))
@@ -154,6 +156,10 @@ class Shasam(TwoStage):
         if self.companion is not None:
             groups["main"] += list(self.companion.parameters())
         return groups
+
+    def uses_unknown(self, stage: Stage) -> bool:
+        """The companion learns from them, and the classifiers of the second stage."""
+        return stage.name != "learn" or self.companion is not None
 
     def steps(self, batch: Batch, stage: str) -> Iterator[tuple[str, Losses]]:
         if stage != "learn":
@@ -231,6 +237,8 @@ class ShasamRandom(Shasam):
     """LEARN without MINE: every triplet of a pair is all images of the batch that fit it."""
 
     summary = "SHaSaM's objective on sets that are drawn at random, not mined"
+    groups_in_turns = True
+    unknown_groups = True
     Config = RandomSetsConfig
 
 
@@ -254,6 +262,8 @@ class ShasamLogDet(Shasam):
     """The same with LogDetCMI, made asymmetric by -I(A; P)."""
 
     summary = "SHaSaM with the LogDetCMI objective"
+    groups_in_turns = True
+    unknown_groups = True
     Config = LogDetConfig
 
 
@@ -295,5 +305,7 @@ class ShasamLiteral(Shasam):
     """The printed formulas: hard maxima and hinge over the whole batch, one mined pair a batch."""
 
     summary = "SHaSaM with everything as printed in the paper"
+    groups_in_turns = True
+    unknown_groups = True
     reference = "Majee & Iyer, WACV 2026"
     Config = LiteralConfig

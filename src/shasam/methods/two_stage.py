@@ -88,7 +88,7 @@ class TwoStage(Method):
 
     Config = TwoStageConfig
     config: TwoStageConfig
-    reweight_CG: Tensor
+    reweight_KCG: Tensor
 
     def __init__(self, config: TwoStageConfig, encoder: Encoder, classes: int, groups: int) -> None:
         super().__init__(config, encoder, classes, groups)
@@ -106,8 +106,9 @@ class TwoStage(Method):
                     width, config.classifier_hidden, classes, standardise=True
                 )
         self.heads.sort(key=lambda head: head.name != config.primary_features)
-        # what a row of a cell weighs for the classifiers of the other way; set with the batch plan
-        self.register_buffer("reweight_CG", torch.ones(classes, groups), persistent=False)
+        # what a row of a cell weighs for the classifiers of the other way, by each attribute that
+        # takes turns; set with the batch plan
+        self.register_buffer("reweight_KCG", torch.ones(1, classes, groups), persistent=False)
 
     def learn_stage(self) -> Stage:
         """Two views of each image, in batches as they come or as they are mined."""
@@ -140,12 +141,20 @@ class TwoStage(Method):
         """The weights of the cells for the classifiers of the other way."""
         if stage.name != "classify":
             return
-        cells = data.t_N[data.rows] * self.groups + data.s_N[data.rows]
-        count_CG = torch.bincount(cells.cpu(), minlength=self.classes * self.groups).float()
-        share_CG = count_CG.view(self.classes, self.groups) / len(data.rows)
+        turns = data.turns or (data.s_N,)
+        groups = max(self.groups, *(int(s_N.max()) + 1 for s_N in turns))
+        found = [self._reweighted(data, s_N, groups) for s_N in turns]
+        self.reweight_KCG = torch.stack(found).to(self.reweight_KCG.device)
+
+    def _reweighted(self, data: TrainingRows, s_N: Tensor, groups: int) -> Tensor:
+        """What a row of each (target, group) cell weighs (C, G), by one attribute."""
+        rows = data.rows[s_N[data.rows] >= 0]
+        cells = data.t_N[rows] * groups + s_N[rows]
+        count_CG = torch.bincount(cells.cpu(), minlength=self.classes * groups).float()
+        share_CG = count_CG.view(self.classes, groups) / len(rows)
         equal = share_CG.count_nonzero().clamp_min(1).reciprocal()
         ratio_CG = share_CG / equal if self.other == "natural" else equal / share_CG
-        self.reweight_CG.copy_(torch.where(share_CG > 0, ratio_CG, torch.zeros(())))
+        return torch.where(share_CG > 0, ratio_CG, torch.zeros(()))
 
     def steps(self, batch: Batch, stage: str) -> Iterator[tuple[str, Losses]]:
         if stage == "learn":
@@ -157,7 +166,8 @@ class TwoStage(Method):
         if not features:
             with torch.no_grad():
                 features = self.features(batch.images)
-        weight_B = self.reweight_CG[batch.t_VB, batch.s_VB]
+        weight_B = self.reweight_KCG[batch.turn, batch.t_VB, batch.s_VB]
+        weight_B = torch.where(batch.s_VB < 0, 1.0, weight_B)  # one without a group is in no cell
         parts = {}
         for kind, scores in self.classify(features).items():
             loss_B = F.cross_entropy(scores, batch.t_VB, reduction="none")

@@ -277,7 +277,8 @@ def few_carry_it(gaps_RG: np.ndarray, noise_DRG: np.ndarray, norm: Norm) -> list
         for side in (row > 0, row < 0):
             if side.any():
                 row[side] = row[side].mean()
-    return [carried / norm(carried), tied / norm(tied)]
+    # of carriers that are all on one side, and no others, nothing is left once they are tied
+    return [made / norm(made) for made in (carried, tied) if norm(made) > 0]
 
 
 def sure_gaps(rates_RG: np.ndarray, noise_DRG: np.ndarray, level: float) -> np.ndarray:

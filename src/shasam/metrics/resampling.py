@@ -346,7 +346,11 @@ def _of_a_family(made: Resampling, table: Table) -> Tested | None:
 def _tested(made: Resampling, table: Table) -> Tested:
     rates_RG, _ = compared_rates(made.counts, table, made.positive, made.least)
     drawn, expected = made.noise(table)
-    noise_DRG = np.where(np.isnan(rates_RG), np.nan, rates(drawn) - rates(expected))
+    noise_DRG = rates(drawn) - rates(expected)
+    # a draw in which a small group has no row that is predicted positive has no such rate: it says
+    # nothing of how far that rate may be off
+    noise_DRG = np.where(np.isnan(noise_DRG), 0.0, noise_DRG)
+    noise_DRG = np.where(np.isnan(rates_RG), np.nan, noise_DRG)
     return Tested(
         rates_RG,
         noise_DRG,

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from shasam.data.decode import BadImage, decode
 from shasam.data.folder import EXTENSIONS, Folder, check_named
-from shasam.data.rules import apply_rule
+from shasam.data.rules import Labelling, apply_rule, crossed
 from shasam.data.vector_files import NOT_FINITE, VectorRows, open_features
 from shasam.errors import DataError, InputError
 from shasam.output import cell_text, text_cells
@@ -164,23 +164,32 @@ def other_columns(model: Model, table: TableFile, keep: str, used: Sequence[str]
 def _truth(model: Model, table: TableFile) -> dict[str, list[str]]:
     """The target and the group of each row, where the table has the columns for both."""
     data, found = model.spec.data, {}
-    for role, rule, names in (
-        ("target", data.target, model.classes),
-        ("sensitive", data.sensitive, model.groups),
+    for role, rules, names in (
+        ("target", (data.target,) if data.target else (), model.classes),
+        ("sensitive", data.sensitive or (), model.groups),
     ):
-        columns = columns_of_rule(rule, table.column_names) if rule else None
-        if rule in table.column_names:
-            columns = [str(rule)]
-        if rule is None or columns is None or not set(columns) <= set(table.column_names):
+        labelled = [_labelled(rule, role, table) for rule in rules]
+        known = [labelling for labelling in labelled if labelling is not None]
+        if not rules or len(known) < len(rules):
             return {}
-        try:
-            made = apply_rule(rule, table.read(list(dict.fromkeys(columns))), what=role)
-        except DataError:  # one value only, say: nothing that groups could be compared by
-            return {}
+        made = known[0] if len(known) == 1 else crossed(known)
         if not set(made.names) <= {*names, NO_VALUE}:
             return {}
         found[role] = [made.names[code] if code >= 0 else "" for code in made.codes.tolist()]
     return found
+
+
+def _labelled(rule: str, role: str, table: TableFile) -> Labelling | None:
+    """The labels that a rule makes of a table; None where it lacks a column or makes one group."""
+    columns = columns_of_rule(rule, table.column_names)
+    if rule in table.column_names:
+        columns = [rule]
+    if columns is None or not set(columns) <= set(table.column_names):
+        return None
+    try:
+        return apply_rule(rule, table.read(list(dict.fromkeys(columns))), what=role)
+    except DataError:  # one value only, say: nothing that groups could be compared by
+        return None
 
 
 def _plain(value: Any) -> Any:

@@ -21,11 +21,18 @@ from shasam.data.rules import apply_rule
 from shasam.errors import Argument, DataError, ShasamWarning
 from shasam.keyed import text_key
 from shasam.methods.base import Method
-from shasam.metrics import Counts, as_json, evaluate, fit_temperature
+from shasam.metrics import Counts, Estimate, adjusted, as_json, evaluate, fit_temperature
 from shasam.metrics.intervals import draws_of_runs
 from shasam.metrics.learnt import Learnt, Skill, log_losses
 from shasam.models import Classifier
-from shasam.runs.directory import RunDirectory, RunLog, predictions_table, stream_log, table_bytes
+from shasam.runs.directory import (
+    RunDirectory,
+    RunLog,
+    attribute_columns,
+    predictions_table,
+    stream_log,
+    table_bytes,
+)
 from shasam.spec import RunSpec
 from shasam.training.inference import (
     TrainingData,
@@ -89,6 +96,7 @@ def leakage(
     test: tuple[Tensor, Mapping[str, Tensor]],
 ) -> dict[str, Any]:
     """How well the group is read from each kind of feature: fitted on validation, read on test."""
+    val, test = (_with_group(data, *of_split) for of_split in (val, test))
     if len(val[0]) < 2:
         return {}
     t_N, s_N = data.manifest.t_N, data.manifest.s_N
@@ -103,6 +111,14 @@ def leakage(
             "chance": 1.0 / data.groups,
         }
     return out
+
+
+def _with_group(
+    data: TrainingData, rows: Tensor, features: Mapping[str, Tensor]
+) -> tuple[Tensor, Mapping[str, Tensor]]:
+    """The rows that have a group, and their features."""
+    known = torch.from_numpy(data.manifest.s_N[rows.numpy()] >= 0)
+    return rows[known], {kind: x[known] for kind, x in features.items()}
 
 
 def natural_heads(
@@ -179,7 +195,7 @@ def transfer_heads(
 
 def _read_head(head: Classifier, x_nD: Tensor, t_n: np.ndarray, s_n: np.ndarray) -> dict[str, Any]:
     """Accuracy and EO of a head, with intervals, on rows that have a value."""
-    known = t_n >= 0
+    known = (t_n >= 0) & (s_n >= 0)
     with torch.no_grad():
         guess = head(x_nD).argmax(1).numpy()
     found = as_json(evaluate(t_n[known].astype(np.int64), guess[known], s_n[known]))
@@ -259,23 +275,59 @@ def times_opened(log: RunLog) -> int:
 
 def metrics_of(predictions: Predictions, data: TrainingData) -> dict[str, Any]:
     """Every metric of ``shasam.metrics`` as JSON."""
-    names = data.manifest
-    draws, scored = draws_of_runs(len(names.target_names), len(names.sensitive_names))
-    estimates = evaluate(
+    return as_json(_estimates(predictions, data, data.manifest.sensitive_names))
+
+
+def _estimates(
+    predictions: Predictions, data: TrainingData, groups: Sequence[str]
+) -> dict[str, Estimate]:
+    classes, predictions = data.manifest.target_names, predictions.with_group
+    draws, scored = draws_of_runs(len(classes), len(groups))
+    return evaluate(
         predictions.target,
         predictions.prediction,
         predictions.sensitive,
         predictions.scores if scored else None,
-        classes=names.target_names,
-        groups=names.sensitive_names,
+        classes=classes,
+        groups=groups,
         draws=draws,
     )
-    return as_json(estimates)
+
+
+def metrics_of_attributes(
+    predictions: Predictions, data: TrainingData, rows: np.ndarray
+) -> dict[str, Any]:
+    """Every metric through each of several attributes and their intersection, Holm-adjusted."""
+    manifest = data.manifest
+    found = {str(manifest.protocol.get("sensitive")): _estimates(
+        predictions, data, manifest.sensitive_names
+    )}  # fmt: skip
+    seen = zip(manifest.attributes, manifest.attribute_codes, strict=True)
+    of_each = {
+        a.name: _estimates(replace(predictions, sensitive=s_N[rows]), data, a.groups)
+        for a, s_N in seen
+    }
+    found = {**of_each, **found}
+    return dict(zip(found, map(as_json, adjusted(list(found.values()))), strict=True))
+
+
+def names_by_attribute(data: TrainingData, rows: np.ndarray) -> dict[str, pa.Array]:
+    """The names of the groups of rows by each of several attributes, by column; {} of one."""
+    manifest = data.manifest
+    columns = attribute_columns([a.name for a in manifest.attributes])
+    return {
+        column: pa.array(
+            [a.groups[code] if code >= 0 else None for code in s_N[rows].tolist()], pa.string()
+        )
+        for column, a, s_N in zip(
+            columns, manifest.attributes, manifest.attribute_codes, strict=True
+        )
+    }
 
 
 def cells_of(predictions: Predictions, data: TrainingData) -> dict[str, list[list[int]]]:
     """Rows of each (target, group) cell, and how many of them were predicted right."""
-    shape = (data.classes, data.groups)
+    shape, predictions = (data.classes, data.groups), predictions.with_group
     cell = predictions.target * data.groups + predictions.sensitive
     right = cell[predictions.prediction == predictions.target]
 
@@ -301,7 +353,7 @@ def evaluate_run(
     val_rows = torch.as_tensor(data.rows("val"))
     val_features, val = read_rows(method, data, val_rows, fabric)
     primary = next(iter(val))
-    method.after_training(val[primary])
+    method.after_training(val[primary].with_group)
     if type(method).after_training is not Method.after_training and not method.has_rule:
         val = read_rows(method, data, val_rows, fabric)[1]  # what was fitted changes the scores
     if method.temperature_fitted is not None:
@@ -330,7 +382,8 @@ def evaluate_run(
     metrics = {"test": metrics.pop("test"), "val": metrics.pop("val"), **metrics}
     run.write_json("metrics.json", metrics)
     shown = features.get(primary, next(iter(features.values())))
-    picks = spread_rows(len(rows))
+    known = np.flatnonzero(test[primary].sensitive >= 0)
+    picks = known[spread_rows(len(known))]
     points = plane(shown[torch.from_numpy(picks)])
     own = test[primary]
     table = pa.table(
@@ -405,6 +458,7 @@ def _learnt(
     names = data.manifest.target_names, data.manifest.sensitive_names
 
     def skill(p: Predictions) -> Skill:
+        p = p.with_group
         return Skill.of(Counts.from_codes(p.target, p.prediction, p.sensitive, *names))
 
     own, *others = found
@@ -425,14 +479,19 @@ def _write(
     middle = "" if split == "test" else f".{split}"
     primary = next(iter(found))
     own = method.decide(replace(found[primary]))
-    about = data.manifest.metadata()
-    run.write(f"predictions{middle}.parquet", table_bytes(predictions_table(own, about)))
+    about, rows = data.manifest.metadata(), np.asarray(data.rows(split))
+    groups = names_by_attribute(data, rows)
+    run.write(f"predictions{middle}.parquet", table_bytes(predictions_table(own, about, groups)))
     metrics[split] = metrics_of(own, data)
+    if (unknown := int((own.sensitive < 0).sum())) > 0:
+        metrics.setdefault("without_group", {})[split] = unknown
+    if groups:
+        metrics.setdefault("attributes", {})[split] = metrics_of_attributes(own, data, rows)
     cells = metrics.setdefault("cells", {})
     cells[split] = cells_of(own, data)
     if len(found) > 1:
         for kind, predictions in found.items():
-            content = table_bytes(predictions_table(predictions, about))
+            content = table_bytes(predictions_table(predictions, about, groups))
             run.write(f"predictions{middle}.{kind}.parquet", content)
             same = kind == primary and not method.has_rule  # as the method's own, computed above
             cells[f"{split}.{kind}"] = cells_of(predictions, data)

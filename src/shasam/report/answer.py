@@ -67,6 +67,12 @@ class RunAnswer:
         said = [
             f"Your model ({_method(self.run)}): {_numbers(self.subject)}, on {total} test {unit}."
         ]
+        if unknown := self.run.metrics().get("without_group", {}).get("test"):
+            said.append(
+                f"{count(unknown)} more test {unit} have no group and are not in these numbers."
+            )
+        if several := gaps_by_attribute(self.run):
+            said.append(several)
         if self.plain is not None and self.found is not None:
             said.append(f"Plain cross-entropy ({PLAIN}): {_numbers(self.plain)}.")
             said.append(comparison_line("Your model", "the plain one", self.found))
@@ -111,6 +117,20 @@ class RunAnswer:
             "One run does not show that this model is fairer than the plain one: shasam compare "
             "--methods ce,balanced,groupdro,posthoc tries others over several seeds."
         )
+
+
+def gaps_by_attribute(run: RunDirectory) -> str:
+    """The gap by each of several attributes and their intersection, the widest first; "" of one."""
+    recorded = run.metrics().get("attributes", {}).get("test", {})
+    found = {name: Estimate.from_dict(entry["eo_mean"]) for name, entry in recorded.items()}
+    ranked = sorted((n for n in found if found[n].defined), key=lambda n: -found[n].value)
+    parts = [
+        f"{name} {percent(found[name].value)} ({percent(found[name].low)} to "
+        f"{percent(found[name].high)})"
+        for name in ranked
+    ]
+    parts += [f"{name}: undefined ({e.reason})" for name, e in found.items() if not e.defined]
+    return f"Gap by attribute, in points: {'; '.join(parts)}." if parts else ""
 
 
 def next_command(run: RunDirectory) -> str:

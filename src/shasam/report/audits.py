@@ -210,7 +210,7 @@ def broken_limits(limits: Sequence[Limit], subjects: Sequence[AnySubject]) -> li
 def limits_of(texts: Sequence[str], *, along: bool = False) -> list[Limit]:
     """Parse ``METRIC=LIMIT`` and ``METRIC.low=LIMIT``; ``<=`` and ``>=`` say the side too.
 
-    ``along`` allows metrics of curves, all of which are better low.
+    ``along`` allows metrics of curves.
     """
     out = []
     for text in texts:
@@ -218,8 +218,8 @@ def limits_of(texts: Sequence[str], *, along: bool = False) -> list[Limit]:
         metric, dot, end = name.strip().rpartition(".")
         if not dot or end not in ("value", "low", "high"):
             metric, end = name.strip(), "value"
-        of_curve = along and measure_of(metric) is not None
-        right = "<=" if of_curve or catalogue.named(metric).better == "low" else ">="
+        of_curve = along and measure_of(metric) is not None  # all of them are gaps
+        right = "<=" if of_curve or catalogue.named(metric).better != "high" else ">="
         if sign not in ("", "=", right):
             side = "high" if right == ">=" else "low"
             raise SpecError(f"{text!r}: {metric} is better {side}; write {metric}{right}{bound}")

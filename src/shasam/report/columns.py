@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import warnings
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from shasam.metrics.evaluation import days_of
 from shasam.metrics.slices import column_of_rule, is_rule
 from shasam.registry import did_you_mean
 from shasam.rule_text import columns_of_rule
+from shasam.runs.directory import attribute_columns
 from shasam.tables import NO_VALUE, Missing, TableFile, advice
 from shasam.types import Context
 
@@ -102,7 +104,7 @@ def choose(table: TableFile, asked: Columns) -> ColumnChoice:
         )
     label = _find(table, asked.label, LABELS, "label", Argument("label"))
     found, derived = [], []
-    for column in asked.sensitive or (None,):
+    for column in asked.sensitive or own_groups(table) or (None,):
         needed = None
         if column is not None and column not in table.column_names:
             needed = columns_of_rule(column, table.column_names)
@@ -137,6 +139,22 @@ def choose(table: TableFile, asked: Columns) -> ColumnChoice:
         label, prediction, scores, tuple(found), asked.weight, asked.time, sliced, rules,
         tuple(derived), offered,
     )  # fmt: skip
+
+
+def own_groups(table: TableFile) -> dict[str, tuple[str, ...]]:
+    """The columns of several attributes and of their intersection, with their groups in order.
+
+    Predictions of a run that had several hold them; {} of any other table.
+    """
+    try:
+        found = json.loads(table.metadata.get("attributes", "[]"))
+        columns = attribute_columns([str(attribute["name"]) for attribute in found])
+        groups = [tuple(map(str, attribute["groups"])) for attribute in found]
+        whole = tuple(map(str, json.loads(table.metadata.get("sensitive_names", "[]"))))
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return {}
+    named = {**dict(zip(columns, groups, strict=True)), "sensitive": whole}
+    return named if len(named) > 2 and set(named) <= set(table.column_names) else {}
 
 
 def _sliced(table: TableFile, asked: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -210,11 +228,14 @@ def without_missing(
     where: str,
     repeats: np.ndarray | None,
     numbers: Collection[str] = (),
+    *,
+    unknown: bool = False,
 ) -> pa.Table:
     """Rows without a label, prediction or group: refused, left out, or in a group of their own.
 
     ``repeats`` says how many rows each entry of the table stands for. An attribute among
-    ``numbers`` has no groups.
+    ``numbers`` has no groups. With ``unknown`` rows without a group stay, and are left out where
+    they are seen through that attribute.
     """
     check_plain(table, chosen.all, where)
     n = np.ones(table.num_rows, dtype=np.int64) if repeats is None else repeats
@@ -230,7 +251,14 @@ def without_missing(
         rows = int(n[absent].sum())
         if not rows:
             continue
-        if column in own:
+        if unknown and column in chosen.sensitive:
+            warnings.warn(
+                f"{rows:,} of {total:,} rows of {where} have no value in the column {column!r} and "
+                "are left out by it",
+                ShasamWarning,
+                stacklevel=2,
+            )
+        elif column in own:
             place = table.column_names.index(column)
             table = table.set_column(place, column, _filled(table.column(column), absent))
         elif missing == "drop":

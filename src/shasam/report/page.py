@@ -26,7 +26,13 @@ from shasam.report.charts import RATES, DecisionScores, bars, forest
 from shasam.report.comparison import audit_settings, settings_of
 from shasam.report.fronts import ThresholdFront
 from shasam.report.model_section import Budget, detail, strongest, tiles
-from shasam.report.runs import learnt_of, opened_runs, recorded_subject, subject_of
+from shasam.report.runs import (
+    by_attribute,
+    learnt_of,
+    opened_runs,
+    recorded_subject,
+    subject_of,
+)
 from shasam.report.subject import Subject
 from shasam.report.svg import COLOURS, marker
 from shasam.report.verdict import (
@@ -115,6 +121,7 @@ def write_report(
     }
     if single:
         context |= _of_one(run, subjects[0], details[0])
+        context |= _of_attributes(by_attribute(run, draws, seed))
     else:
         context |= _comparison(opened, settings)
     left = len({r.method for r in opened}) - len(chosen)
@@ -165,6 +172,22 @@ def _of_one(run: RunDirectory, subject: Subject, own: dict[str, Any]) -> dict[st
     }
 
 
+def _of_attributes(subjects: Sequence[Subject]) -> dict[str, Any]:
+    """What a run with several sensitive attributes says: all of them, the widest gap first."""
+    if not subjects:
+        return {}
+    *single, _ = subjects  # the whole page is about the intersection, which is last
+    return {
+        "verdict": verdict_over(subjects),
+        "more": verdict(subjects[-1]),
+        "forests": _forests(subjects),
+        "forest_says": "Combined groups come last.",
+        "attributes": [
+            detail(s, None, f"a{i}", Budget(0), brief=True) for i, s in enumerate(single)
+        ],
+    }
+
+
 def _answered(run: RunDirectory, subject: Subject, own: dict[str, Any]) -> dict[str, list[str]]:
     """The plain model beside the run, and what to do first; what a probe says goes to its part."""
     own["probe_says"] = " ".join(_probe_line(run, subject))
@@ -204,6 +227,8 @@ def render(context: dict[str, Any]) -> str:
     if context["single"]:
         d = context["details"][0]
         toc.append(("groups", "Groups"))
+        if context.get("attributes"):
+            toc.append(("attributes", "Attributes"))
         if d["curves"] or d["maps"] or d["probe"] or d["mining"]:
             toc.append(("training", "Research"))
     elif context["details"] or context.get("regressions"):
@@ -217,6 +242,7 @@ def render(context: dict[str, Any]) -> str:
             "to_do": [],
             "forests": [],
             "forest_says": "",
+            "attributes": [],
             "regressions": [],
             "numbers": [],
         }

@@ -23,6 +23,7 @@ from shasam.report.columns import (
     PREDICTIONS,
     ColumnChoice,
     Columns,
+    absent_values,
     check_plain,
     checked_score,
     choose,
@@ -31,6 +32,7 @@ from shasam.report.columns import (
     count_column,
     followed_as_numbers,
     numbers_of,
+    own_groups,
     without_missing,
 )
 from shasam.tables import TableFile, open_table, slices
@@ -208,7 +210,8 @@ def read_predictions(
     table = _with_derived(table, chosen)
     named = ("sensitive",) if "sensitive_names" in metadata else ()
     numbers = followed_as_numbers(table, chosen, asked, named)
-    table = without_missing(table, chosen, asked.missing, where, repeats, numbers)
+    unknown = _protocol(metadata, "missing") == "use" and asked.missing == "error"
+    table = without_missing(table, chosen, asked.missing, where, repeats, numbers, unknown=unknown)
     if not table.num_rows:
         raise DataError(f"every row of {where} has a missing value; there is nothing to audit")
     t, label_names = codes_of(
@@ -338,12 +341,16 @@ def _by_attribute(
     where, told = source.name, _told_names(source, chosen)
     outcome = told.get(chosen.label, "" if chosen.label in PLAIN else chosen.label)
     whole, found = replace(whole, outcome=outcome), []
+    own = own_groups(source)
     for column in chosen.sensitive:
         if column in numbers:
             continue
         given = _names(source.metadata, "sensitive_names") if column == "sensitive" else None
-        s, names = codes_of(table.column(column), column, where, given)
-        if len(names) > MOST_GROUPS:
+        known = ~absent_values(table.column(column))  # some are not, in a run that used such rows
+        s, names = codes_of(table.column(column).filter(pa.array(known)), column, where, given)
+        if given is None and set(names) <= set(own.get(column, ())):
+            s, names = np.array([own[column].index(name) for name in names])[s], own[column]
+        if len(names) > MOST_GROUPS and given is None:
             raise InputError(
                 f"the sensitive column {column!r} of {where} has {len(names)} distinct values, and "
                 f"at most {MOST_GROUPS} groups are compared; give groups by a rule, such as ",
@@ -358,8 +365,9 @@ def _by_attribute(
                 Argument("sensitive"),
             )
         attribute = told.get(column) or column
-        found.append(replace(whole, sensitive=s, groups=names, attribute=attribute))
-    if len(found) > 1:
+        seen = whole.only(known)
+        found.append(replace(seen, sensitive=s, groups=names, attribute=attribute))
+    if len(found) > 1 and list(chosen.sensitive) != list(own):  # ours hold the intersection
         s, names = intersect([p.sensitive for p in found], [p.groups for p in found])
         attribute = " & ".join(p.attribute for p in found)
         found.append(replace(whole, sensitive=s, groups=names, attribute=attribute))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from shasam.metrics import Estimate, catalogue, names_of, values
+from shasam.errors import ShasamWarning
+from shasam.metrics import Estimate, adjusted, catalogue, names_of, values
 from shasam.metrics.intervals import draws_of_runs
 from shasam.metrics.learnt import Learnt, Skill
 from shasam.report.columns import Columns
@@ -24,8 +26,15 @@ from shasam.types import Predictions
 
 
 def predictions_of(run: RunDirectory) -> Predictions:
-    """The test predictions of a run, under its name."""
-    return read_predictions(run.file(PREDICTIONS), Columns(), run.name)[0]
+    """The test predictions of a run, under its name; of several attributes their intersection."""
+    return _read(run, Columns(sensitive=("sensitive",)))[0]
+
+
+def _read(run: RunDirectory, asked: Columns) -> list[Predictions]:
+    """What an audit reads; how many rows have no group, a page and a run say themselves."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ShasamWarning)
+        return read_predictions(run.file(PREDICTIONS), asked, run.name)
 
 
 def subject_of(run: RunDirectory, draws: int = 2000, seed: int = 0) -> Subject:
@@ -71,6 +80,22 @@ def _recorded(run: RunDirectory, rows: Predictions, complete: bool) -> dict[str,
 
 def _same(a: float, b: float) -> bool:
     return abs(a - b) < 1e-9 or (math.isnan(a) and math.isnan(b))
+
+
+def by_attribute(run: RunDirectory, draws: int = 2000, seed: int = 0) -> list[Subject]:
+    """A run through each of its several attributes, and through their intersection; [] of one.
+
+    Claims about gaps allow for the number of attributes, as in an audit.
+    """
+    tables = _read(run, Columns())
+    if len(tables) < 2:
+        return []
+    found = []
+    for rows in tables:
+        rows, drawn = _affordable(rows, draws, seed)
+        found.append(Subject.of(rows, drawn, unit=run.unit, method=run.method, seed=run.seed))
+    estimates = adjusted([subject.estimates for subject in found], OF_RUNS.level)
+    return [s.with_estimates(e, len(found)) for s, e in zip(found, estimates, strict=True)]
 
 
 def learnt_of(run: RunDirectory) -> Learnt:

@@ -304,7 +304,8 @@ class Subject:
     @property
     def outcome(self) -> str:
         """What the classes are values of; empty where that has no telling name."""
-        return self.rows.outcome
+        # classes of a rule say it themselves: not "where age<35 is age<35"
+        return "" if self.rows.outcome in self.rows.classes else self.rows.outcome
 
     @property
     def positive(self) -> int | None:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -143,17 +144,37 @@ def _plain(value: Any) -> Any:
 # -------------------------------------------------------------------------------------------------
 
 
-def predictions_table(predictions: Predictions, metadata: Mapping[str, str]) -> pa.Table:
-    """The table; ``metadata`` is that of the manifest: its hash, names and protocol."""
+def attribute_columns(names: Sequence[str]) -> list[str]:
+    """What the columns of several sensitive attributes are called: as the attributes, or nearly.
+
+    >>> attribute_columns(["age<35", "target"])
+    ['age<35', 'target (attribute)']
+    """
+    own = {"id", "target", "prediction", "sensitive"}
+    return [
+        f"{name} (attribute)" if name in own or name.startswith("score_") else name
+        for name in names
+    ]
+
+
+def predictions_table(
+    predictions: Predictions,
+    metadata: Mapping[str, str],
+    attributes: Mapping[str, pa.Array] = MappingProxyType({}),
+) -> pa.Table:
+    """The table; ``metadata`` is that of the manifest: its hash, names and protocol.
+
+    ``attributes`` are the names of the groups by each of several sensitive attributes.
+    """
     columns = {
         "id": pa.array(predictions.ids, pa.string()),
         "target": pa.array(predictions.target, pa.int64()),
         "prediction": pa.array(predictions.prediction, pa.int64()),
-        "sensitive": pa.array(predictions.sensitive, pa.int64()),
+        "sensitive": pa.array(predictions.sensitive, pa.int64(), mask=predictions.sensitive < 0),
     }
     for c in range(predictions.scores.shape[1]):
         columns[f"score_{c}"] = pa.array(predictions.scores[:, c], pa.float32())
-    return pa.table(columns).replace_schema_metadata(dict(metadata))
+    return pa.table({**columns, **attributes}).replace_schema_metadata(dict(metadata))
 
 
 def table_bytes(table: pa.Table) -> bytes:
@@ -173,7 +194,7 @@ def read_predictions(path: str | Path) -> Predictions:
             ids=table.column("id").to_numpy(zero_copy_only=False),
             target=table.column("target").to_numpy(),
             prediction=table.column("prediction").to_numpy(),
-            sensitive=table.column("sensitive").to_numpy(),
+            sensitive=table.column("sensitive").fill_null(-1).to_numpy(),
             scores=np.stack([table.column(n).to_numpy() for n in scores], axis=1),
         )
     except (FileError, KeyError, ValueError, pa.ArrowException) as error:

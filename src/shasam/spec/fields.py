@@ -20,7 +20,7 @@ from pydantic import (
     model_validator,
 )
 
-from shasam.tables import Missing
+from shasam.tables import MissingInTraining
 
 # -------------------------------------------------------------------------------------------------
 # How training views are drawn: the `data.views` part of a specification.
@@ -137,7 +137,15 @@ class DataSpec(BaseModel):
     target: str | None = Field(
         None, description="What is predicted: a column or a rule such as 'age<35' or 'race==0'."
     )
-    sensitive: str | None = Field(None, description="Sensitive attribute: a column or a rule.")
+    sensitive: Annotated[tuple[str, ...] | None, Parameter(negative=())] = Field(
+        None,
+        description="Sensitive attribute: a column or a rule; repeat it for several at once.",
+    )
+    groups: Literal["cross", "each"] = Field(
+        "cross",
+        description="With several sensitive attributes: their intersections are the groups "
+        "(cross), or every attribute has its own groups and batches, in turns (each).",
+    )
     setting: str | None = Field(
         None, description="Named pair of target and sensitive attribute, such as CelebA's a/m."
     )
@@ -175,10 +183,11 @@ class DataSpec(BaseModel):
     seed: Annotated[int, Parameter(name="--split-seed")] = Field(
         0, ge=0, lt=2**31, description="Seed of the split."
     )
-    missing: Missing = Field(
+    missing: MissingInTraining = Field(
         "error",
-        description="Rows without a target or group: error, drop (left out), or group (a group of "
-        "their own, for the sensitive attribute).",
+        description="Rows without a target or group: error, drop (left out), group (a group of "
+        "their own, for the sensitive attribute), or use (rows without a group train the target "
+        "alone).",
     )
     allow_missing: Annotated[bool, Parameter(negative=())] = Field(
         False, description="Skip images that are missing on disk."
@@ -203,6 +212,41 @@ class DataSpec(BaseModel):
         if given.get("csv") is not None and name not in ("table", "embeddings"):
             raise ValueError(f"csv is for your own table; leave out the source {name}")
         return given
+
+    @field_validator("target", mode="before")
+    @classmethod
+    def _one_target(cls, given: Any) -> Any:
+        if isinstance(given, list | tuple):
+            raise ValueError("there is one target; train a model for each of several")
+        return given
+
+    @field_validator("sensitive", mode="before")
+    @classmethod
+    def _one_or_several(cls, given: Any) -> Any:
+        """``sensitive: race`` is one attribute; each may be named once."""
+        listed = (given,) if isinstance(given, str) else given
+        if isinstance(listed, list | tuple):
+            twice = next((rule for rule in listed if listed.count(rule) > 1), None)
+            if twice is not None:
+                raise ValueError(f"{twice} is given twice; name each attribute once")
+        return listed or None
+
+    @model_validator(mode="after")
+    def _groups_of_several(self) -> DataSpec:
+        if self.groups == "each" and len(self.sensitive or ()) < 2:
+            raise ValueError("groups=each is for several sensitive attributes; name two or more")
+        return self
+
+    @model_serializer(mode="wrap")
+    def _dump(self, dump: Any) -> dict[str, Any]:
+        """With one attribute as it was before there could be several: runs keep their names."""
+        body: dict[str, Any] = dump(self)
+        several = self.sensitive is not None and len(self.sensitive) > 1
+        if self.sensitive is not None and not several and "sensitive" in body:
+            body["sensitive"] = self.sensitive[0]
+        if not several:
+            body.pop("groups", None)
+        return body
 
     @property
     def input_size(self) -> int:

@@ -168,7 +168,7 @@ def resolve(
             "encoder", name, given, "model.encoder", "model.options", errors, stored
         )
     if not errors and spec is not None:
-        errors += inputs_that_do_not_fit(spec)
+        errors += inputs_that_do_not_fit(spec) + groups_that_do_not_fit(spec)
     if errors or spec is None:
         raise SpecError("the specification has errors:\n  " + "\n  ".join(errors))
     full = spec.model.model_copy(update={"options": encoder_options})
@@ -284,6 +284,24 @@ def inputs_that_do_not_fit(spec: RunSpec) -> list[str]:
         f"model.encoder: {spec.model.encoder} reads {encoder.inputs} and {spec.data.name} gives "
         f"{given}; choose one of {', '.join(fitting)}"
     ]
+
+
+def groups_that_do_not_fit(spec: RunSpec) -> list[str]:
+    """What is wrong where a method meets groups that it cannot take."""
+    method = lookup("method", spec.method)
+    if spec.data.groups == "each" and not method.groups_in_turns:
+        able = [name for name, kind in entries("method").items() if kind.groups_in_turns]
+        return [
+            f"data.groups: {spec.method} keeps something for every group and cannot take several "
+            f"attributes in turn; say cross, or choose one of {', '.join(able)}"
+        ]
+    if spec.data.missing == "use" and not method.unknown_groups:
+        able = [name for name, kind in entries("method").items() if kind.unknown_groups]
+        return [
+            f"data.missing: {spec.method} needs the group of every row; say drop or group, or "
+            f"choose one of {', '.join(able)}"
+        ]
+    return []
 
 
 def inputs_of(source: Any) -> str:

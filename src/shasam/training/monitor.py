@@ -275,6 +275,7 @@ def target_probe(
 ) -> dict[str, float]:
     """Validation accuracy and EO of a linear classifier on the encoder's features."""
     t_N, s_N = data.manifest.t_N, data.manifest.s_N
+    train, val = (rows[torch.from_numpy(s_N[rows.numpy()] >= 0)] for rows in (train, val))
     fit = evenly(train.numpy(), t_N * data.groups + s_N, most, seed)
     read = np.sort(keyed(seed, 1).permutation(val.numpy())[:most])
     found = features_of(method, data, torch.from_numpy(np.concatenate([fit, read])), fabric)
@@ -362,7 +363,7 @@ def leaks_less(state: State, accuracy: float, leakage: float) -> bool:
 
 def check_selection(rule: str, s_V: np.ndarray) -> None:
     """Refuse a rule that reads groups where the validation rows are all of one."""
-    if rule in BY_GROUP and len(np.unique(s_V)) < 2:
+    if rule in BY_GROUP and len(np.unique(s_V[s_V >= 0])) < 2:
         raise SpecError(
             f"train.selection: {rule} compares groups, and the validation rows have fewer than "
             "two; best and worst-class need no groups"
@@ -383,7 +384,9 @@ def validate(
         scores = next(iter(on_rows(method.logits, method, data, rows, fabric).values()))
     t, s = data.manifest.t_N[rows.numpy()], data.manifest.s_N[rows.numpy()]
     classes, groups = (tuple(map(str, range(n))) for n in (data.classes, data.groups))
-    return Counts.from_codes(t, scores.argmax(1).numpy(), s, classes, groups)
+    known = s >= 0
+    guess = scores.argmax(1).numpy()
+    return Counts.from_codes(t[known], guess[known], s[known], classes, groups)
 
 
 @contextmanager

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from shasam.errors import ContractError, SpecError
+from shasam.errors import ContractError, DataError, SpecError
 from shasam.methods.base import Method, Stage
 from shasam.models import Encoder
-from shasam.sampling import BatchPlan, MinedPlan, TrainingRows
+from shasam.sampling import BatchPlan, MinedPlan, PartlyKnownPlan, TrainingRows, TurnsPlan
 from shasam.spec.fields import StageSpec, TrainSpec
 from shasam.training.checkpoint import Checkpoint
 from shasam.training.runtime import Fabric
@@ -268,7 +268,9 @@ class StageRun:
 
     def description(self, unit: str, world: int) -> str:
         """One line for the start of the stage."""
-        random = isinstance(self.plan, MinedPlan) and not self.plan.config.mines
+        plan = self.plan.plans[0] if isinstance(self.plan, TurnsPlan) else self.plan
+        plan = plan.known if isinstance(plan, PartlyKnownPlan) else plan
+        random = isinstance(plan, MinedPlan) and not plan.config.mines
         batches = "batches of random sets" if random else f"{self.stage.sampling} batches"
         split = f" = {world} processes x {self.batch_size // world}" if world > 1 else ""
         return (
@@ -310,6 +312,26 @@ def batch_size_of(stage: Stage, spec: StageSpec, key: str, rows: int, world: int
     return min(size, rows) if stage.inputs == "features" else size
 
 
+def plan_of(method: Method, stage: Stage, data: TrainingRows) -> BatchPlan:
+    """The batches of a stage: the method's own, or those of several attributes in turn.
+
+    Where groups are balanced or mined, rows without one stand beside the others.
+    """
+    if stage.sampling == "natural":
+        return method.batch_plan(stage, data)
+    if data.turns:
+        own = [replace(data, s_N=s_N, turns=()) for s_N in data.turns]
+        return TurnsPlan([plan_of(method, stage, of_attribute) for of_attribute in own])
+    known_n = data.known_n
+    if bool(known_n.all()):
+        return method.batch_plan(stage, data)
+    if not bool(known_n.any()):
+        raise DataError("no training row has a group; give groups to some, or train ce")
+    if not method.uses_unknown(stage):
+        return method.batch_plan(stage, replace(data, rows=data.rows[known_n]))
+    return PartlyKnownPlan(lambda known: method.batch_plan(stage, known), data)
+
+
 def begin(
     method: Method,
     stage: Stage,
@@ -323,7 +345,7 @@ def begin(
     """Start a stage, or go on with it where ``checkpoint`` was written in the middle of it."""
     spec = train.stage(stage.name)
     method.begin_stage(stage, data)
-    plan = method.batch_plan(stage, data)
+    plan = plan_of(method, stage, data)
     total = spec.steps if spec.steps is not None else plan.steps_of(spec.epochs or 1)
     plan.total_steps = total
     set_modes(method, stage)

@@ -66,6 +66,7 @@ from shasam.training.stage import (
     begin,
     check_groups,
     learning_rate,
+    plan_of,
     set_rate,
 )
 from shasam.types import Batch, Losses
@@ -129,11 +130,20 @@ class BatchMaker:
     """Makes the batches of one process, and embeds rows for plans that mine."""
 
     def __init__(
-        self, method: Method, data: TrainingData, fabric: Fabric, views: Views, seed: int
+        self,
+        method: Method,
+        data: TrainingData,
+        fabric: Fabric,
+        views: Views,
+        seed: int,
+        in_turns: bool = False,
     ) -> None:
         self.method, self.data, self.fabric = method, data, fabric
         self.views, self.seed = views, seed
-        self.t_N, self.s_N = torch.tensor(data.manifest.t_N), torch.tensor(data.manifest.s_N)
+        manifest = data.manifest
+        self.t_N, self.s_N = torch.tensor(manifest.t_N), torch.tensor(manifest.s_N)
+        # groups by each of several attributes, whose turn comes with the step
+        self.turns = tuple(map(torch.tensor, manifest.attribute_codes)) if in_turns else ()
         # a mean over rows is cut over processes; any other loss sees the whole batch in each of
         # them, and only the encoder's work is shared
         self.cut = fabric.world_size if method.row_wise else 1
@@ -143,6 +153,8 @@ class BatchMaker:
         """The part of a batch that this process computes with."""
         rows = drawn.rows_B[self.fabric.global_rank % self.cut :: self.cut]
         device = self.fabric.device
+        turn = step % len(self.turns) if self.turns else 0
+        s_N = self.turns[turn] if self.turns else self.s_N
         images, features = torch.empty(0, device=device), {}
         if run.stage.inputs == "features":
             features = run.features_of(rows, device)
@@ -152,13 +164,14 @@ class BatchMaker:
         return Batch(
             images=images,
             t_B=self.t_N[rows].to(device),
-            s_B=self.s_N[rows].to(device),
+            s_B=s_N[rows].to(device),
             rows_B=rows,
             views=run.stage.views,
             step=step,
             progress=step / run.total,
             triplets=drawn.triplets,
             features=features,
+            turn=turn,
             observe=lambda z: run.plan.observe(drawn.rows_B, z.detach().float()),
         )
 
@@ -337,6 +350,7 @@ class Trainer:
         image_size: int,
         fabric: Fabric,
         views: ViewsSpec | None = None,
+        in_turns: bool = False,
         runtime: Runtime | None = None,
         directory: Path | None = None,
         log: RunLog | None = None,
@@ -352,7 +366,7 @@ class Trainer:
         self.val_rows = torch.as_tensor(data.rows("val")).clone()
         check_selection(spec.selection, data.manifest.s_N[self.val_rows.numpy()])
         self.views = Views(method, data, views or ViewsSpec(), image_size)
-        self.batches = BatchMaker(method, data, fabric, self.views, seed)
+        self.batches = BatchMaker(method, data, fabric, self.views, seed, in_turns)
         self.views.begin(self.batches.t_N, self.batches.s_N, self.train_rows)
         share = self.batches.share if self.batches.cut == 1 else None
         self.stepper = Stepper(method, check_groups(method), data, fabric, share, directory)
@@ -366,6 +380,7 @@ class Trainer:
     def of_run(cls, spec: RunSpec, method: Method, data: TrainingData, **more: Any) -> Trainer:
         """Make the trainer that the specification of a run describes."""
         more |= {"seed": spec.seed, "image_size": spec.data.size, "views": spec.data.views}
+        more |= {"in_turns": spec.data.groups == "each"}
         return cls(method, data, spec.train, **more)
 
     def _set_state(self, state: State) -> None:
@@ -392,7 +407,7 @@ class Trainer:
             self._restore(checkpoint)
         stages = [self.views.stage(stage) for stage in self.method.stages()]
         for stage in stages:  # a batch that cannot be drawn is an error now, not after hours
-            self.method.batch_plan(stage, self._training_rows(stage))
+            plan_of(self.method, stage, self._training_rows(stage))
         with Interrupt() as stop:
             while self.state.stage < len(stages):
                 self._run_stage(stages[self.state.stage], checkpoint, stop)
@@ -477,7 +492,8 @@ class Trainer:
         seed = text_key(self.seed, stage.name, "plan")
         labels = (self.batches.t_N, self.batches.s_N, self.train_rows)
         named = f"{key}.batch_views"
-        return TrainingRows(*labels, size, seed, stage.views, named, self.batches.plain)
+        turns = self.batches.turns
+        return TrainingRows(*labels, size, seed, stage.views, named, self.batches.plain, turns)
 
     def _prepare(self, stage: Stage, checkpoint: Checkpoint | None) -> StageRun:
         rows, data = self.train_rows, self._training_rows(stage)

@@ -544,7 +544,8 @@ class Faces(Source):
     def list_images(self) -> Listing:
         spec = self.spec
         target = _parts(spec.target or self.target, "target")
-        sensitive = _parts(spec.sensitive or self.sensitive, "sensitive attribute")
+        asked = "&".join(spec.sensitive or (self.sensitive,))
+        sensitive = _parts(asked, "sensitive attribute")
         if set(target) & set(sensitive):
             raise DataError("the target and the sensitive attribute of faces must differ")
         t, s, split = self._design(2 ** len(target), 2 ** len(sensitive))

@@ -113,8 +113,9 @@ class TableSource(FileSource):
             if not problems:
                 return found
         # somebody who has to mend the table wants to know what else is wrong with it
-        asked = {"target": spec.target, "sensitive attribute": spec.sensitive}
-        rules = {what: rule for what, rule in asked.items() if rule}
+        asked = [("target", spec.target)]
+        asked += [("sensitive attribute", rule) for rule in spec.sensitive or ()]
+        rules = [(what, rule) for what, rule in asked if rule]
         problems += label_problems(self, listing.table, rules)[1]
         raise all_of(problems, self._file().name)
 
