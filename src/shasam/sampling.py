@@ -32,6 +32,7 @@ from shasam.mining.pools import (
     RandomMiner,
     cells_of,
     draw_pair,
+    explain,
     feasible_pairs,
     pools_of,
     repeated,
@@ -208,49 +209,6 @@ class BalancedPlan(BatchPlan):
             parts.append(part)
             first += len(part)
         return parts
-
-
-# -------------------------------------------------------------------------------------------------
-# What was mined, so that a page can show it: rows, gains, similarities, random beside them.
-# -------------------------------------------------------------------------------------------------
-
-_SETS = ("anchors", "positives", "negatives")
-
-
-def explain(
-    step: int, rows_V: Tensor, ground: Ground, pools: Pools, mined: MinedSets, drawn: MinedSets
-) -> dict[str, object]:
-    """One iteration for ``mining.json``: each pick with its row, gain and nearest anchor.
-
-    ``rows_V`` names the rows of the ground set; ``drawn`` has random ones of the same pools.
-    """
-    sets: dict[str, list[dict[str, object]]] = {}
-    z_VD = ground.z_VD
-    for name in _SETS:
-        # random picks are held against the anchors that the mined ones are held against
-        for prefix, made in (("", mined), ("random_", drawn)):
-            places: Tensor = getattr(made, name)
-            own = name == "anchors"
-            against = places if own else mined.anchors
-            near = _nearest(z_VD[places], z_VD[against], own)
-            gains = made.gains.get(name)
-            sets[prefix + name] = [
-                {
-                    "row": row,
-                    "gain": None if gains is None else float(gains[i]),
-                    "similarity": near[i],
-                }
-                for i, row in enumerate(rows_V[places].tolist())
-            ]
-    return {"step": step, "target": pools.target, "sensitive": pools.sensitive, "sets": sets}
-
-
-def _nearest(z: Tensor, z_anchors: Tensor, same: bool) -> list[float]:
-    """The largest cosine to an anchor; for an anchor, to another one."""
-    near = z @ z_anchors.T
-    if same:
-        near.fill_diagonal_(-1.0)
-    return [float(value) for value in near.amax(dim=1)]
 
 
 # -------------------------------------------------------------------------------------------------
