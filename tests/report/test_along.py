@@ -193,6 +193,9 @@ def test_the_page_has_a_curve_with_its_band_for_every_rate(
     both = shasam.audit(people, sensitive=["sex", "age"], draws=DRAWS)
     page = both.to_html()
     assert 'id="numbers"' in page and 'id="groups"' in page
+    verdict = page.partition('id="verdict-title"')[2]
+    # the gap along age is sure and the one between the sexes is not: it is said first
+    assert verdict.index("By age: Class yes is called yes") < verdict.index("Between the groups")
     assert {"curve-0-0", "curve-0-1", "curve-0-2", "groups-0"} <= set(both.figures)
     out = {"html": tmp_path / "a.html", "figures": tmp_path / "f", "summary": tmp_path / "s.md"}
     audit([table, table], sensitive=["age"], draws=DRAWS, **out)

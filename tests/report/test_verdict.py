@@ -155,3 +155,15 @@ def test_classes_of_a_rule_are_not_called_values_of_it(tmp_path: Path) -> None:
     said = " ".join(json.loads(out.read_text(encoding="utf-8"))["audits"][0]["verdict"])
     assert "Where the true class is age<35, the prediction was age>=35" in said
     assert "age<35 is age" not in said
+
+
+def test_groups_that_do_not_surely_differ_are_not_called_so(tmp_path: Path) -> None:
+    """Three groups that are treated alike: the two furthest apart are so by chance."""
+    rng = np.random.default_rng(0)
+    y, g = rng.integers(0, 2, 900), rng.choice(["a", "b", "c"], 900)
+    guess = np.where(rng.random(900) < 0.8, y, 1 - y)
+    path, out = save({"y": y, "guess": guess, "g": g}, tmp_path / "p.csv"), tmp_path / "o.json"
+    audit([path], label="y", prediction="guess", sensitive=["g"], json=out)
+    said = " ".join(json.loads(out.read_text(encoding="utf-8"))["audits"][0]["verdict"])
+    assert "no gap is shown" in said and "surely" not in said
+    assert "(of 3 groups, the two furthest apart, perhaps by chance)" in said

@@ -118,6 +118,15 @@ class NumberSubject:
         )
         return [*said, share, self.taken]
 
+    @property
+    def headline(self) -> str | None:
+        """The sentence of the largest gap that is shown; None where none is."""
+        gaps = {c.rate: self.estimates[f"curve_gap_{c.rate}"] for c in self.defined}
+        sure = [c for c in self.defined if gaps[c.rate].low > 0 and c.rate != "selection"]
+        if not sure:
+            return None
+        return f"By {self.attribute}: {self._line(max(sure, key=lambda c: gaps[c.rate].value))}"
+
     def _line(self, c: RateCurve) -> str:
         who, _, called = c.says.partition(", ")
         if not c.defined:

@@ -381,6 +381,8 @@ def audit_page(
     if numbers:
         context["numbers"] = [s.section() for s in numbers]
         context["method_note"] += f" {NOTE}"
+        shown = [line for s in numbers if (line := s.headline) is not None]
+        context["verdict"] = [*shown, *context["verdict"]]  # what is sure comes first
     return render(context)
 
 
