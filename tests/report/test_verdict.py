@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
@@ -12,6 +14,7 @@ import pytest
 
 from shasam.commands.audit import audit
 from shasam.metrics import Comparison, Estimate
+from shasam.registry import lookup
 from shasam.report.verdict import sureness
 
 
@@ -128,19 +131,25 @@ def test_a_gap_that_may_be_nearly_nothing_is_not_said_to_be_at_least_zero() -> N
     assert "at least" not in said(8.8e-05) and said(8.8e-05).endswith("0.0 to 13.0).")
 
 
+@pytest.mark.needs_torch
 def test_what_to_do_names_the_plain_model_only_if_the_interval_does_too() -> None:
     from typing import Any
 
     from shasam.report.answer import RunAnswer
 
-    def advice(low: float) -> str:
+    def advice(low: float, **data: str) -> str:
         gap = Comparison(0.041, low, 0.132, p=0.03, support=16)
         answer: Any = object.__new__(RunAnswer)
         object.__setattr__(answer, "found", {"eo_mean": gap})
+        object.__setattr__(answer, "run", SimpleNamespace(settings={"data": data}))
         return answer._which()
 
     assert "plain model has the smaller gap" in advice(0.002)
-    assert "One run does not show" in advice(-0.002)
+    assert "One run does not show" in advice(-0.002) and "groupdro,posthoc" in advice(-0.002)
+    for data in ({"missing": "use"}, {"groups": "each"}):  # which those two refuse
+        named = re.search(r"--methods (\S+?)[. ]", advice(0.002, **data)).group(1).split(",")
+        methods = [lookup("method", name) for name in named]
+        assert all(method.unknown_groups and method.groups_in_turns for method in methods)
 
 
 def test_classes_of_a_rule_are_not_called_values_of_it(tmp_path: Path) -> None:

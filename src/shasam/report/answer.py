@@ -110,13 +110,21 @@ class RunAnswer:
             if gap.difference < 0:
                 return "The gap is shown to be smaller: check that its accuracy is enough for you."
             return (
-                f"The plain model has the smaller gap: take it, or try shasam compare ({PLAIN}, "
-                "balanced, groupdro, posthoc)."
+                "The plain model has the smaller gap: take it, or try shasam compare --methods "
+                f"{self._others()}."
             )
         return (
             "One run does not show that this model is fairer than the plain one: shasam compare "
-            "--methods ce,balanced,groupdro,posthoc tries others over several seeds."
+            f"--methods {self._others()} tries others over several seeds."
         )
+
+    def _others(self) -> str:
+        """Methods to try that can take the groups of this run."""
+        data = self.run.settings.get("data")
+        special = isinstance(data, dict) and (
+            data.get("missing") == "use" or data.get("groups") == "each"
+        )
+        return f"{PLAIN},balanced,{'gap,mmd' if special else 'groupdro,posthoc'}"
 
 
 def gaps_by_attribute(run: RunDirectory) -> str:
