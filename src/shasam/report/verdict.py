@@ -169,7 +169,8 @@ def harms(subject: Subject) -> list[str]:
     for c, pair in found[: 2 if two else 1]:
         error = counts.classes[1 - c] if two else "wrong"
         number = int(compared_C[c])
-        most = "that surely differ most" if pair.gap.low > 0 else "furthest apart, perhaps by chance"
+        sure = pair.gap.low > 0
+        most = "that surely differ most" if sure else "furthest apart, perhaps by chance"
         of = "" if number == 2 else f" (of {number} groups, the two {most})"
         opening = f"Where {subject.outcome or 'the true class'} is {counts.classes[c]}, "
         lines.append(
