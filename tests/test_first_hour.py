@@ -364,8 +364,8 @@ def test_groups_that_are_missing_and_weights_are_sentences() -> None:
         model.fit(x, y, sensitive=groups)
     with pytest.raises(TypeError, match="takes no sample_weight: batches are drawn"):
         model.fit(x, y, sensitive=y, sample_weight=np.ones(40))
-    with pytest.raises(ValueError, match="sensitive has 2 columns; join them"):
-        model.fit(x, y, sensitive=np.ones((40, 2)))
+    model.fit(x, y, sensitive=np.stack([y, np.arange(40) // 2 % 2], 1))  # two attributes
+    assert len(model.groups_) == 4
 
 
 def test_sensitive_may_name_a_column_of_a_data_frame() -> None:

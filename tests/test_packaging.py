@@ -128,6 +128,7 @@ def test_nothing_is_imported_that_the_core_or_an_extra_does_not_declare():
         "sklearn",
         "ray",
         "faiss",
+        "remote",
         *OPTIONAL,
     )
     for extra in optional:

@@ -22,6 +22,7 @@ MODULES = {
     "pml": ("pytorch_metric_learning",),
     "ray": ("ray",),
     "faiss": ("faiss",),
+    "remote": ("fsspec",),
     "tensorboard": ("tensorboard",),
     "mlflow": ("mlflow",),
     "wandb": ("wandb",),

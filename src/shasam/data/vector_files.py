@@ -18,7 +18,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
-from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO, cast
 
@@ -30,6 +29,7 @@ from numpy.lib import format as npy
 
 from shasam.data.store import INDEX
 from shasam.errors import Argument, DataError, InputError, ShasamError
+from shasam.extras import need
 from shasam.files import file_sha256, open_regular
 from shasam.memory import available_memory, readable
 from shasam.registry import did_you_mean
@@ -553,8 +553,7 @@ def shard_names(places: Sequence[str]) -> list[str]:
 
 
 def _remote_names(place: str) -> list[str]:
-    if find_spec("fsspec") is None:
-        raise InputError(f"{place} needs fsspec, not installed here: pip install fsspec")
+    need("remote", place)
     import fsspec
 
     with _readable(place):
