@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from shasam.cli import app
 from shasam.documents import read_json
 from shasam.reproduce import cost, filling, render, table1
 from shasam.reproduce.artefact import (
@@ -84,3 +85,14 @@ def test_every_record_is_a_run_of_a_table(data):
         wanted.setdefault(run.identity, set()).add(run.asked)
     for record in read_records(RECORDS[data]):  # what it was asked for with is what it computed
         assert wanted[identity(stored_spec(record.spec))] == set(record.asked), record.label
+
+
+@pytest.mark.parametrize("name", sorted(page.stem for page in (PAGES / "frozen").glob("*.md")))
+def test_a_table_on_frozen_features_is_what_the_command_prints(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    records = "experiments/frozen-efficientnet"
+    words = f"reproduce {name} --from-records {records} --to {tmp_path}".split()
+    app(words, result_action="return_value")
+    for kind in ("md", "svg"):
+        made = (tmp_path / f"{name}.{kind}").read_text(encoding="utf-8")
+        assert made == (PAGES / "frozen" / f"{name}.{kind}").read_text(encoding="utf-8")

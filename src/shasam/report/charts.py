@@ -410,7 +410,8 @@ def _figure(blocks: Sequence[DotBlock], axis: str, says: str) -> Markup:
     for v in ticks(100 * x0, 100 * x1, 5):
         x = px(v / 100)
         grid.append(line(x, 6, x, y, "grid"))
-        body.append(text(x, y + 14, f"{v:g}", "muted small", "middle"))
+        at_edge = x < 4  # half of a centred number would be outside of the picture
+        body.append(text(x, y + 14, f"{v:g}", "muted small", "start" if at_edge else "middle"))
     body.append(text((left + DOTS_RIGHT) / 2, y + 30, axis, "muted small", "middle", most=44))
     return picture(DOTS_WIDTH, y + 36, [*grid, *body], f"{says}: {'; '.join(told[:30])}.")
 

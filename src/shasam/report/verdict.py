@@ -79,7 +79,7 @@ def verdict_over(subjects: Sequence[Subject]) -> list[str]:
             f"{s.attribute} ({percent(c.estimate.value)} points, {interval(c.estimate)})"
             for s, c in real
         ]
-        gaps = "gap is" if len(real) == 1 else "gaps are"
+        gaps = "gaps is" if len(real) == 1 else "gaps are"
         lines.append(
             f"{len(real)} of {len(claimed)} {gaps} real, more than chance gives even among "
             f"{len(claimed)} attributes. Average gap between groups (EO) by {joined(sizes)}."
