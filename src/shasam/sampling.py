@@ -111,6 +111,10 @@ class BatchPlan:
     def observe(self, rows_B: Tensor, z: Tensor) -> None:
         """See the embeddings (V*B, D) of the step that has just been taken."""
 
+    def says(self, sampling: str) -> str:
+        """Name its batches, for the line that begins a stage."""
+        return f"{sampling} batches"
+
     def counters(self) -> dict[str, float]:
         """Numbers for the log, every epoch."""
         return {}
@@ -555,6 +559,9 @@ class MinedPlan(BatchPlan):
     def observe(self, rows_B: Tensor, z: Tensor) -> None:
         if not isinstance(self.miner, RandomMiner) and self.config.refresh != "live":
             self.bank.observe(rows_B, z, self._step)
+
+    def says(self, sampling: str) -> str:
+        return super().says(sampling) if self.config.mines else "batches of random sets"
 
     def counters(self) -> dict[str, float]:
         """For the log: sets whose cells were too small so far and images that were repeated for

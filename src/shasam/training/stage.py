@@ -14,7 +14,7 @@ from shasam.errors import ContractError, DataError, SpecError
 from shasam.keyed import keyed
 from shasam.methods.base import Method, Stage
 from shasam.models import Encoder
-from shasam.sampling import BatchPlan, Draw, MinedPlan, TrainingRows
+from shasam.sampling import BatchPlan, Draw, TrainingRows
 from shasam.spec.fields import StageSpec, TrainSpec
 from shasam.training.checkpoint import Checkpoint
 from shasam.training.runtime import Fabric
@@ -296,6 +296,9 @@ class PartlyKnownPlan(BatchPlan):
         views = z.view(-1, len(rows_B), z.shape[1])[:, :known]
         self.known.observe(rows_B[:known], views.reshape(-1, z.shape[1]))
 
+    def says(self, sampling: str) -> str:
+        return self.known.says(sampling)
+
     def counters(self) -> dict[str, float]:
         return self.known.counters()
 
@@ -342,6 +345,9 @@ class TurnsPlan(BatchPlan):
 
     def observe(self, rows_B: Tensor, z: Tensor) -> None:
         self._drew.observe(rows_B, z)
+
+    def says(self, sampling: str) -> str:
+        return self.plans[0].says(sampling)
 
     def counters(self) -> dict[str, float]:
         found = [plan.counters() for plan in self.plans]
@@ -404,14 +410,10 @@ class StageRun:
 
     def description(self, unit: str, world: int) -> str:
         """One line for the start of the stage."""
-        plan = self.plan.plans[0] if isinstance(self.plan, TurnsPlan) else self.plan
-        plan = plan.known if isinstance(plan, PartlyKnownPlan) else plan
-        random = isinstance(plan, MinedPlan) and not plan.config.mines
-        batches = "batches of random sets" if random else f"{self.stage.sampling} batches"
         split = f" = {world} processes x {self.batch_size // world}" if world > 1 else ""
         return (
             f"stage {self.stage.name}: {self.total} steps of {self.batch_size} {unit}{split} x "
-            f"{self.stage.views} views, {batches}"
+            f"{self.stage.views} views, {self.plan.says(self.stage.sampling)}"
         )
 
     def keep_features(self, features: dict[str, Tensor], data: TrainingRows) -> None:
