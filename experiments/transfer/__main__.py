@@ -26,6 +26,8 @@ OTHERS = (
     ("grl", "encoder"),
     ("lnl", "encoder"),
     ("mfd", "encoder"),
+    ("mmd", "encoder"),
+    ("hsic", "encoder"),
 )
 STRENGTHS = ("linear", "small", "large")
 Row = tuple[str, str]  # label, kind of feature
