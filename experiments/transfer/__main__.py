@@ -44,7 +44,10 @@ def means(records: Sequence[Record], row: Row, strength: str, metric: str) -> di
         found = [
             100 * body[kind][strength]["test"][metric]["value"]
             for body in record.metrics["transfer"].values()
+            if strength in body[kind]
         ]
+        if not found:  # the large head has runs of its own
+            continue
         by_seed.setdefault(record.seed, {})[setting] = found
     return {
         seed: statistics.fmean(value for setting in SETTINGS for value in found[setting])

@@ -124,6 +124,21 @@ def test_heads_for_other_targets_are_reported_by_strength(tmp_path):
     assert "Are they fair for another target?" in page and "512 hidden units" in page
 
 
+def test_the_strengths_of_the_heads_are_a_choice_that_changes_no_head(tmp_path):
+    data = {**people(tmp_path), "target": "t", "sensitive": "s"}
+    body = {"method": "ce", "data": data, "train": {"transfer": "young", "natural_head": False}}
+    full = resolve(body, profile="smoke")
+    assert "transfer_heads" not in full.as_dict()["train"]
+    train = {**body["train"], "transfer_heads": ["linear", "small"]}
+    fewer = resolve({**body, "train": train}, profile="smoke")
+    by_run = [
+        execute(spec, tmp_path, runtime=QUIET).metrics()["transfer"]["young"]["encoder"]
+        for spec in (full, fewer)
+    ]
+    assert list(by_run[1]) == ["linear", "small"]
+    assert by_run[1] == {name: by_run[0][name] for name in ("linear", "small")}
+
+
 def test_a_column_that_is_not_there_is_an_error_that_names_those_there_are(tmp_path):
     data = {**people(tmp_path), "target": "t", "sensitive": "s"}
     body = {"method": "ce", "data": data, "train": {"transfer": "youg"}}

@@ -163,6 +163,7 @@ def transfer_heads(
     fabric: Fabric,
     seed: int,
     words: Sequence[str],
+    strengths: Sequence[str],
     read: Mapping[str, Featured],
 ) -> dict[str, Any]:
     """Heads for other targets on the frozen features: what somebody else may use them for.
@@ -182,7 +183,8 @@ def transfer_heads(
         out[word] = {"majority": float(np.bincount(test[test >= 0]).max() / max(1, sum(test >= 0)))}
         for kind, x_nD in features.items():
             found: dict[str, Any] = {}
-            for strength, (hidden, epochs) in STRENGTHS.items():
+            for strength in strengths:
+                hidden, epochs = STRENGTHS[strength]
                 key = text_key(f"{seed}/transfer/{word}/{kind}/{strength}")
                 head = fit_head(x_nD[kept], t_n, len(names), key, hidden, epochs)
                 found[strength] = {
@@ -377,7 +379,7 @@ def evaluate_run(
     metrics["learnt"] = _learnt(method, test, probed, data).as_dict()
     if spec.train.transfer:
         metrics["transfer"] = transfer_heads(
-            method, data, fabric, spec.seed, spec.train.transfer, read
+            method, data, fabric, spec.seed, spec.train.transfer, spec.train.transfer_heads, read
         )
     metrics = {"test": metrics.pop("test"), "val": metrics.pop("val"), **metrics}
     run.write_json("metrics.json", metrics)

@@ -445,6 +445,12 @@ class TrainSpec(BaseModel):
         description="Other columns, or rules over them, that heads of three strengths learn to "
         "predict from the frozen features, without the sensitive attribute.",
     )
+    transfer_heads: tuple[Literal["linear", "small", "large"], ...] = Field(
+        ("linear", "small", "large"),
+        min_length=1,
+        description="Strengths of these heads: linear, small (64 units, 10 epochs), large (512 "
+        "units, 30 epochs; most of the time).",
+    )
     calibrate: Annotated[bool, Parameter(negative=())] = Field(
         False,
         description="Fit a temperature on the validation split, so that a confidence of 80 % is "
@@ -490,6 +496,8 @@ class TrainSpec(BaseModel):
             body.pop("on_plateau", None)
         if not self.transfer:
             body.pop("transfer", None)
+        if len(self.transfer_heads) == 3:
+            body.pop("transfer_heads", None)
         if not self.calibrate:
             body.pop("calibrate", None)
         return body
