@@ -129,6 +129,7 @@ def test_nothing_is_imported_that_the_core_or_an_extra_does_not_declare():
         "ray",
         "faiss",
         "remote",
+        "tune",
         *OPTIONAL,
     )
     for extra in optional:

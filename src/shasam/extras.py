@@ -21,6 +21,7 @@ MODULES = {
     "hub": ("huggingface_hub",),
     "pml": ("pytorch_metric_learning",),
     "ray": ("ray",),
+    "tune": ("optuna",),
     "faiss": ("faiss",),
     "remote": ("fsspec",),
     "tensorboard": ("tensorboard",),

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -27,6 +29,7 @@ from shasam.runs.machine import LOCALLY
 if TYPE_CHECKING:
     from shasam.metrics.odds import ModelFront
     from shasam.output import Screen
+    from shasam.pipeline.sweeps import Outcome
     from shasam.report.audits import Limit
     from shasam.report.run_tables import ResultRow
     from shasam.spec import RunSpec
@@ -46,6 +49,7 @@ def compare(
     baseline: str | None = None,
     limit: Annotated[list[str] | None, Parameter(negative=())] = None,
     front: bool = False,
+    trials: int = 0,
     time_limit: str | None = None,
     thumbnails: bool = True,
     how: HowFlags = LOCALLY,
@@ -74,6 +78,9 @@ def compare(
     front
         Train every method at several values of its dial (`shasam methods` names them), and draw
         what each gap costs in accuracy.
+    trials
+        Search that many settings of every method with Optuna (its dial and its learning rate, on
+        the validation split of seed 0), and compare the best of them as --front does.
     time_limit
         Stop training after this time, such as 90s, 10m or 2h; what was trained is compared, and
         what was left out is said. The same command continues it.
@@ -102,22 +109,29 @@ def compare(
         tied = [m for m in chosen if "@" in m or lookup("method", m).needs_images]
         chosen = [m for m in chosen if m not in tied]
         console.print(f"left out, as they are tied to image networks: {', '.join(tied)}")
-    grid = _grid(chosen, base, profile, seeds, front=front)
+    grid = _grid(chosen, base, profile, seeds, front=front and not trials)
     for line in _with_starting_points(grid, base):
         console.print(line, soft_wrap=True)
     specs = expand(grid)
     check_writable(page)
-    console.print(f"{len(specs)} runs in {out}")
     console.print(how.line(), soft_wrap=True)
-    outcomes = carry_out(
-        specs,
-        out,
-        how,
+    trained = partial(
+        carry_out,
+        out=out,
+        how=how,
         thumbnails=thumbnails,
-        seconds=seconds,
         tell=lambda outcome: console.print(says(outcome)),
         say=lambda line: console.print(line, soft_wrap=True),
     )
+    if trials:
+        console.print(f"searching, {trials} trials each: {', '.join(chosen)}", soft_wrap=True)
+        began, half = time.monotonic(), time.monotonic() + seconds / 2
+        grid["runs"] = _searched(
+            grid, trials, lambda some: trained(some, seconds=half - time.monotonic())
+        )
+        specs, seconds = expand(grid), seconds - (time.monotonic() - began)
+    console.print(f"{len(specs)} runs in {out}")
+    outcomes = trained(specs, seconds=seconds)
     done = [o.path for o in outcomes if o.status in ("done", "skipped")]
     for line in left_out([o.spec for o in outcomes if o.status == "left"], len(outcomes)):
         console.print(line, soft_wrap=True)
@@ -126,6 +140,28 @@ def compare(
     _show(done, page, baseline, limits, thumbnails, console)
     if any(o.status == "failed" for o in outcomes):
         raise SystemExit(1)
+
+
+def _searched(
+    grid: Mapping[str, Any], trials: int, train: Callable[[list[RunSpec]], list[Outcome]]
+) -> list[dict[str, Any]]:
+    """The entries of a grid with the settings that a search has found, on its first seed."""
+    from shasam.pipeline.search import search
+    from shasam.pipeline.sweeps import expand
+    from shasam.spec.layers import full_keys
+
+    first = {**grid, "grid": {**grid["grid"], "seed": grid["grid"]["seed"][:1]}}
+
+    def ended(specs: list[RunSpec]) -> dict[str, Path] | None:
+        outcomes = train(specs)
+        if any(o.status == "left" for o in outcomes):
+            return None
+        return {o.spec.key: o.path for o in outcomes if o.status in ("done", "skipped")}
+
+    def specify(layer: dict[str, Any]) -> RunSpec:
+        return expand({**first, "runs": [layer]})[0]
+
+    return search([full_keys(run) for run in grid["runs"]], trials, specify, ended)
 
 
 def seconds_of(text: str | None) -> float:
