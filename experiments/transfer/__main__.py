@@ -36,6 +36,7 @@ Row = tuple[str, str]  # label, kind of feature
 def means(records: Sequence[Record], row: Row, strength: str, metric: str) -> dict[int, float]:
     """The mean over all pairs of each seed that every setting has, in per cent."""
     label, kind = row
+    label += ", large head" if strength == "large" else ""  # has runs of its own
     by_seed: dict[int, dict[str, list[float]]] = {}
     for record in records:
         setting, _, own = record.label.partition(", ")
@@ -44,10 +45,7 @@ def means(records: Sequence[Record], row: Row, strength: str, metric: str) -> di
         found = [
             100 * body[kind][strength]["test"][metric]["value"]
             for body in record.metrics["transfer"].values()
-            if strength in body[kind]
         ]
-        if not found:  # the large head has runs of its own
-            continue
         by_seed.setdefault(record.seed, {})[setting] = found
     return {
         seed: statistics.fmean(value for setting in SETTINGS for value in found[setting])

@@ -201,7 +201,7 @@ def test_records_do_not_say_where_the_runs_lay(tmp_path):
 # those without a grid belong to artefacts, see tests/reproduce/test_docs_tables.py
 @pytest.mark.parametrize(
     "experiment",
-    sorted(p.parent.name for p in EXPERIMENTS.glob("*/grid.yaml") if holds_records(p.parent)),
+    sorted({p.parent.name for p in EXPERIMENTS.glob("*/*.yaml") if holds_records(p.parent)}),
 )
 def test_every_record_is_a_run_of_its_grid_under_its_label(experiment):
     grid = runs_of_experiment(EXPERIMENTS / experiment)
@@ -216,7 +216,7 @@ def test_every_record_is_a_run_of_its_grid_under_its_label(experiment):
 
 @pytest.mark.parametrize(
     "experiment",
-    sorted(p.parent.name for p in EXPERIMENTS.glob("*/grid.yaml") if not holds_records(p.parent)),
+    sorted({p.parent.name for p in EXPERIMENTS.glob("*/*.yaml") if not holds_records(p.parent)}),
 )
 def test_a_planned_experiment_can_be_run_and_says_what_it_expects(experiment):
     runs = runs_of_experiment(EXPERIMENTS / experiment)

@@ -48,3 +48,7 @@ def test_every_row_of_the_analysis_is_in_the_grids(setting):
 
     labels = {run["label"] for run in read_yaml(HERE / f"{setting}.yaml")["runs"]}
     assert labels == {f"{setting}, {label}" for label, _ in (SUBJECT, CONTROL, *OTHERS)}
+    large = {
+        run["label"].removesuffix(", large head") for run in read_yaml(HERE / "large.yaml")["runs"]
+    }
+    assert {label for label in large if label.startswith(f"{setting}, ")} < labels

@@ -22,8 +22,8 @@ def keep(runs: Path, experiment: Path) -> None:
     runs
         The folder that holds run directories (--out of the sweep).
     experiment
-        The folder of the experiment. Its grid.yaml (and others.yaml, where it has one) says which
-        runs belong to it, and their labels.
+        The folder of the experiment. Its grids (grid.yaml and other YAML files with runs or grid)
+        say which runs belong to it, and their labels.
     """
     from shasam.documents import read_yaml
     from shasam.errors import InputError

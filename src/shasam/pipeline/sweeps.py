@@ -97,10 +97,12 @@ def expand_labelled(body: Mapping[str, Any]) -> list[GridRun]:
 
 
 def runs_of_experiment(experiment: Path) -> list[GridRun]:
-    """The runs of ``grid.yaml`` of an experiment, and of ``others.yaml`` where it has one."""
-    runs = expand_labelled(read_yaml(experiment / "grid.yaml"))
-    others = experiment / "others.yaml"
-    return runs + (expand_labelled(read_yaml(others)) if others.is_file() else [])
+    """The runs of all grids of an experiment: its YAML files with ``runs`` or ``grid``."""
+    bodies = [read_yaml(path) for path in sorted(experiment.glob("*.yaml"))]
+    grids = [body for body in bodies if isinstance(body, dict) and {"runs", "grid"} & body.keys()]
+    if not grids:
+        raise FileError(f"{experiment} has no grid of runs; write one into {experiment}/grid.yaml")
+    return [run for body in grids for run in expand_labelled(body)]
 
 
 def label_of(body: Mapping[str, Any], runs: Sequence[GridRun]) -> str | None:
