@@ -14,6 +14,7 @@ import shasam
 
 SRC = Path(shasam.__file__).parent
 SHARED = {
+    "amx",
     "keyed",
     "types",
     "errors",

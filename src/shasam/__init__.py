@@ -10,6 +10,8 @@ import importlib
 import os
 from typing import Any
 
+from shasam.amx import avoid_broken_amx
+
 __version__ = "0.1.0"
 
 # Threads of OpenMP (torch, scikit-learn) wait for each other by spinning for milliseconds. Where
@@ -17,6 +19,7 @@ __version__ = "0.1.0"
 # spin for about 30 microseconds, then they sleep. It must be said before OpenMP is loaded.
 if "OMP_WAIT_POLICY" not in os.environ:
     os.environ.setdefault("GOMP_SPINCOUNT", "1000")
+avoid_broken_amx()  # before oneDNN is first used
 
 # public name -> module that defines it
 _PUBLIC = {
