@@ -46,11 +46,11 @@ def cpuid(leaf: int, part: int) -> int:
             page.write(code)
             view = ctypes.c_char.from_buffer(page)
             try:
-                start = ctypes.c_void_p(ctypes.addressof(view))
-                size = ctypes.c_size_t(mmap.PAGESIZE)
-                if ctypes.CDLL(None).mprotect(start, size, mmap.PROT_READ | mmap.PROT_EXEC):
+                start, size = ctypes.addressof(view), ctypes.c_size_t(mmap.PAGESIZE)
+                executable = mmap.PROT_READ | mmap.PROT_EXEC
+                if ctypes.CDLL(None).mprotect(ctypes.c_void_p(start), size, executable):
                     return 0
-                return int(ctypes.CFUNCTYPE(ctypes.c_uint32)(start.value)())
+                return int(ctypes.CFUNCTYPE(ctypes.c_uint32)(start)())
             finally:
                 del view  # a page that is looked at cannot be closed
     except (OSError, AttributeError):

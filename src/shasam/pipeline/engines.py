@@ -11,14 +11,19 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
+from shasam.errors import ShasamError, Stopped
 from shasam.files import open_in_place, write_atomic
 from shasam.programs import program_words
-from shasam.runs.directory import RunDirectory
-from shasam.runs.machine import ExecutionOptions
-from shasam.spec import RunSpec
+from shasam.runs.directory import Listener, RunDirectory
+from shasam.runs.machine import ExecutionOptions, threads_of_runs
+from shasam.spec import DataSpec, RunSpec
+
+if TYPE_CHECKING:
+    from shasam.training.inference import TrainingData
 
 # -------------------------------------------------------------------------------------------------
 # Runs that start in milliseconds: forked from a process that has imported everything.
@@ -189,15 +194,92 @@ class LocalEngine:
         return self._starter.start(words, run.file("output.txt"))
 
 
+@dataclass
+class EndedRun:
+    """A run that was carried out before ``start`` returned."""
+
+    code: int
+
+    def __post_init__(self) -> None:
+        self.returncode: int | None = self.code
+
+    def poll(self) -> int | None:
+        return self.code
+
+    def wait(self) -> int:
+        return self.code
+
+    def terminate(self) -> None:
+        """Do nothing: the run has ended."""
+
+    def kill(self) -> None:
+        """Do nothing: the run has ended."""
+
+
+class InlineEngine:
+    """Carries out every run in this process, one after the other.
+
+    Runs whose specifications say the same of the data share it. Opening it, and importing, takes
+    longer than a short run on vectors.
+    """
+
+    word = "ran"
+    room = 1
+
+    def __init__(self, how: ExecutionOptions, thumbnails: bool) -> None:
+        import torch
+
+        from shasam.training.runtime import Runtime
+
+        listeners = loggers_of(how.log)
+        self._runtime = Runtime(how.device, quiet=True, listeners=listeners, thumbnails=thumbnails)
+        self._data: tuple[DataSpec, TrainingData] | None = None
+        torch.set_num_threads(threads_of_runs(1, how.threads, reproducible=False))
+
+    def start(self, spec: RunSpec, run: RunDirectory) -> RunProcess:
+        from shasam.pipeline.execute import execute
+
+        ask_for(spec, run)
+        output = run.file("output.txt")
+        output.unlink(missing_ok=True)  # of the last time, or a link
+        try:
+            data = self._opened(spec.data)
+            execute(spec, run.path.parent, runtime=self._runtime, resume=True, data=data)
+        except Stopped as stopped:  # the run has saved its checkpoint; the sweep is to end too
+            os.kill(os.getpid(), stopped.number)
+            return EndedRun(128 + stopped.number)
+        except ShasamError as error:
+            write_atomic(output, f"shasam: {error}\n", within=run.path)
+            return EndedRun(1)
+        return EndedRun(0)
+
+    def _opened(self, asked: DataSpec) -> TrainingData:
+        from shasam.data import open_data
+
+        if self._data is None or self._data[0] != asked:
+            self._data = None  # not two of them at a time
+            self._data = asked, open_data(asked)
+        return self._data[1]
+
+
+def loggers_of(names: str | None) -> tuple[Listener, ...]:
+    """The loggers that are named; a wrong name is said here."""
+    if names is None:
+        return ()
+    from shasam.integrations.loggers import loggers
+
+    return loggers(names)
+
+
 @contextmanager
 def engine_of(
     how: ExecutionOptions, thumbnails: bool, say: Callable[[str], None]
 ) -> Iterator[Engine]:
     """The engine that is asked for; a Ray that was started for it ends with the block."""
-    if how.log is not None:
-        from shasam.integrations.loggers import loggers
-
-        loggers(how.log)  # a wrong name is said here once, and not by every run
+    loggers_of(how.log)  # a wrong name is said here once, and not by every run
+    if how.engine == "inline":
+        yield InlineEngine(how, thumbnails)
+        return
     if how.engine == "local":
         with ExitStack() as stack:
             yield LocalEngine(how, thumbnails, stack)

@@ -367,8 +367,8 @@ def evaluate_run(
     if method.temperature_fitted is not None:
         metrics["calibration"] = _calibration(method, test[primary], data, metrics["test"])
     read = {"val": (val_rows, val_features), "test": (rows, features)}
-    metrics["probe"] = leakage(data, *read.values())
     spec = run.spec()
+    metrics["probe"] = leakage(data, *read.values()) if spec.train.group_probes else {}
     if spec.train.natural_head:
         heads = natural_heads(method, data, fabric, spec.seed, read)
         metrics["natural_head"] = {

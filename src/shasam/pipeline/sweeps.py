@@ -323,8 +323,9 @@ def _begin(engine: Engine, spec: RunSpec, run: RunDirectory) -> _Running | None:
             return None
         if run.done:
             return None
+        began = time.monotonic()
         work = engine.start(spec, run)
-        return _Running(spec, run, work, claim.pop_all(), time.monotonic())
+        return _Running(spec, run, work, claim.pop_all(), began)
 
 
 def _outcome(entry: _Running) -> Outcome | None:

@@ -440,6 +440,11 @@ class TrainSpec(BaseModel):
         description="Train a classifier on the frozen features and the training data as they are, "
         "without the sensitive attribute, and report it.",
     )
+    group_probes: bool = Field(
+        True,
+        description="Fit probes of the group on the frozen features: over all rows, and within "
+        "each class by a linear one and an MLP.",
+    )
     transfer: Annotated[tuple[str, ...], Parameter(negative=())] = Field(
         (),
         description="Other columns, or rules over them, that heads of three strengths learn to "
