@@ -31,6 +31,13 @@ def train_all(fabric: Fabric, folder: Path, names: list[str]) -> None:
         resnet = encoder == "resnet"
         stage = CLIPPED if resnet else STAGE
         method = build(kind, vit=not resnet)
+        if kind == "shasam":
+            # The last bits of an embedding depend on how many rows are embedded together. Between
+            # anchors, which are alike at first (LogDet's first gains are all log 2), and at the
+            # edge of two codes of a kept kernel they decide, and would make another batch.
+            mined = {"refresh": "live", "anchors": "random"}
+            mining = method.config.mining.model_copy(update=mined)
+            method.config = method.config.model_copy(update={"mining": mining})
         Trainer(
             method,
             DATA,
