@@ -155,7 +155,8 @@ def test_advice_on_vectors_whose_training_split_has_no_bias(
         for seed in range(3):
             spec = resolve(
                 {"method": method, "seed": seed, "data": {**data, "seed": seed},
-                 "train": {"steps": 60, "natural_head": False, "validate_every": 0}},
+                 "train": {"steps": 60, "natural_head": False, "group_probes": False,
+                           "validate_every": 0}},
                 profile="smoke",
             )  # fmt: skip
             paths.append(
