@@ -65,46 +65,86 @@ def explain(z_ND, v, w_KD, seen, step, d, floor):
     return d
 
 
+@njit(cache=True, fastmath=True)
+def rough_dot(x, i, y, j, width):
+    """x_i·y_j in the type of x: rounded by at most width units of the last place of |x_i||y_j|."""
+    total = x.dtype.type(0)
+    for t in range(width):
+        total += x[i, t] * y[j, t]
+    return total
+
+
 @njit(cache=True)
-def logdet_greedy_features(z_ND, p_DD, d_C, floor, candidates, k, lazy):
+def roughly(z_ND, v, rough_KD, slack_K, seen, step, d, cut, floor):
+    """An upper bound of d_v, and after how many picks; it stops where d_v falls below the cut."""
+    while seen < step and d >= cut:
+        e = max(abs(rough_dot(z_ND, v, rough_KD, seen, z_ND.shape[1])) - slack_K[seen], 0.0)
+        d = max(d - e * e, floor)
+        seen += 1
+    return d, seen
+
+
+@njit(cache=True)
+def logdet_greedy_features(z_ND, p_DD, d_N, norm, eps, floor, candidates, k, lazy):
     """k greedy picks of log det(K + λI), K = Z P Z', from features alone.
 
     With P the residual metric at the start and w_t = (P - Σ_{s<t} w_s w_s') z_x / √d_x for each
-    pick x, d_v -= (z_v·w_t)². One pass over Z a pick at most, and no n×n nor n×k matrix.
+    pick x, d_v -= (z_v·w_t)². One pass over Z a pick at most, and no n×n nor n×k matrix. Most
+    candidates are ruled out by products in the type of Z, whose unit of rounding is ``eps``;
+    ``norm`` is the largest |z_v|.
     """
-    n = candidates.shape[0]
-    w_KD = np.zeros((k, z_ND.shape[1]), np.float64)
-    seen = np.zeros(n, np.int64)  # how many picks d_v already knows of
-    tops = block_tops(d_C)
+    n, width = candidates.shape[0], z_ND.shape[1]
+    w_KD, rough_KD = np.zeros((k, width)), np.zeros((k, width), z_ND.dtype)
+    slack_K = np.zeros(k)
+    d_C = np.empty(n)
+    for c in range(n):
+        d_C[c] = max(d_N[candidates[c]], floor)
+    bound_C, tops = d_C.copy(), block_tops(d_C)
+    # How many picks d_v and its bound already know of.
+    seen, bound_seen = np.zeros(n, np.int64), np.zeros(n, np.int64)
     indices, gains = np.empty(k, np.int64), np.empty(k, np.float64)
     evaluations = n
     for step in range(k):
-        best = first = highest(d_C, tops)
+        best = first = highest(bound_C, tops)
         d_C[first] = explain(z_ND, candidates[first], w_KD, seen[first], step, d_C[first], floor)
-        seen[first] = step
+        bound_C[first] = d_C[first]
+        seen[first] = bound_seen[first] = step
         cut = d_C[best] * (1 - TIE)
         for b in range(tops.shape[0]):
             # d of an unseen candidate only falls: a bound below the best cannot win.
             if step == 0 or (lazy and tops[b] < cut):
                 continue
             for c in range(b * BLOCK, min((b + 1) * BLOCK, n)):
-                if d_C[c] == -np.inf or (lazy and cannot_win(d_C, c, best, cut)):
+                if bound_C[c] == -np.inf or (lazy and cannot_win(bound_C, c, best, cut)):
                     continue
-                if seen[c] < step:
-                    evaluations += 1
-                    d_C[c] = explain(z_ND, candidates[c], w_KD, seen[c], step, d_C[c], floor)
-                    seen[c] = step
+                v = candidates[c]
+                evaluations += seen[c] < step
+                if lazy:
+                    bound_C[c], bound_seen[c] = roughly(
+                        z_ND, v, rough_KD, slack_K, bound_seen[c], step, bound_C[c], cut, floor
+                    )
+                    if cannot_win(bound_C, c, best, cut):
+                        continue
+                d_C[c] = explain(z_ND, v, w_KD, seen[c], step, d_C[c], floor)
+                bound_C[c] = d_C[c]
+                seen[c] = bound_seen[c] = step
                 if d_C[c] > d_C[best]:
                     best = c
                     cut = d_C[best] * (1 - TIE)
-            tops[b] = block_top(d_C, b)
-        best = first_of_ties(d_C, tops, best)
+            tops[b] = block_top(bound_C, b)
+        best = first_of_ties(bound_C, tops, best)
         x, d = candidates[best], d_C[best]
         indices[step], gains[step] = x, np.log(d)
-        d_C[best] = -np.inf
-        tops[best // BLOCK] = block_top(d_C, best // BLOCK)
+        bound_C[best] = -np.inf
+        tops[best // BLOCK] = block_top(bound_C, best // BLOCK)
         if d > floor and step + 1 < k:  # an exact duplicate without ridge carries nothing
             project(p_DD, z_ND, x, w_KD, step, np.sqrt(d))
+            for t in range(width):
+                rough_KD[step, t] = w_KD[step, t]
+            # w is rounded, and every product of its sum; |w| with what its own sum is rounded.
+            slack_K[step] = (
+                (width + 2) * eps * norm * np.sqrt(row_dot(w_KD, step, w_KD, step, width))
+            )
     return indices, gains, evaluations
 
 
@@ -258,6 +298,7 @@ class LogDet(SimilarityFunction):
         self.monotone = ridge >= 1.0
         self._wide_copy: Tensor | None = None
         self._own_N: Tensor | None = None
+        self._largest: float | None = None
 
     def __call__(self, selected: Any) -> Tensor:
         index, mapped_ND = self.index(selected), self.similarities.mapped_ND
@@ -326,6 +367,13 @@ class LogDet(SimilarityFunction):
             self._own_N = self.similarities.diagonal(self.sum_dtype)
         return self._own_N + self.ridge
 
+    def _norm(self) -> float:
+        """At least the largest norm of a row of the features, made once."""
+        if self._largest is None:
+            assert self._own_N is not None
+            self._largest = 1.001 * math.sqrt(float(self._own_N.max()))  # unit rows are rounded
+        return self._largest
+
     def gains(self, state: LogDetState, candidates: Tensor) -> Tensor:
         d_C = state.d_N[candidates]
         if len(d_C) and float(d_C.min()) <= FLOOR:
@@ -376,18 +424,21 @@ class LogDet(SimilarityFunction):
         self, state: LogDetState, k: int, candidates: Tensor, lazy: bool
     ) -> tuple[np.ndarray, np.ndarray, int]:
         """The compiled walk from a given state; the state is not changed."""
-        d_C = state.d_N[candidates].clamp_min(FLOOR).numpy()
-        picks = candidates.numpy()
+        d_N, picks = state.d_N.numpy(), candidates.numpy()
         if state.metric_DD is not None:
             z_ND = np.ascontiguousarray(self.similarities.base.detach().numpy())
             metric_DD = state.metric_DD.numpy()
-            walked = logdet_greedy_features(z_ND, metric_DD, d_C, FLOOR, picks, k, lazy)
+            eps = float(np.finfo(z_ND.dtype).eps)
+            walked = logdet_greedy_features(
+                z_ND, metric_DD, d_N, self._norm(), eps, FLOOR, picks, k, lazy
+            )
         else:
             assert state.rows_KN is not None
             given = len(state.rows_KN)
             c_CK = np.zeros((len(picks), given + k), np.float64)
             c_CK[:, :given] = state.rows_KN.T[candidates].numpy()
             kernel = np.ascontiguousarray(self.similarities.base.detach().numpy())
+            d_C = np.maximum(d_N[picks], FLOOR)
             walked = logdet_greedy_kernel(kernel, c_CK, d_C, FLOOR, picks, given, k, lazy)
         at_floor = np.flatnonzero(walked[1] <= np.log(FLOOR))
         if len(at_floor):
