@@ -56,6 +56,7 @@ from shasam.submodular.set_function import SetFunction, SimilarityFunction
 # -------------------------------------------------------------------------------------------------
 
 SIDE = 8  # candidates that are evaluated side by side
+EPS32, EPS64 = float(np.finfo(np.float32).eps), float(np.finfo(np.float64).eps)
 SHORT = 256  # columns below which each row is summed alone: it is in the cache anyway
 
 
@@ -324,8 +325,7 @@ def clamped_greedy(kernel_NR, lo_R, hi_R, bonus_N, candidates, k, lazy, mirrored
     if mirrored and lazy and kernel_NR.dtype == np.float32:
         # Differences and parts of their sums are rounded in float32; whole sums in float64, of the
         # rows once and once more in every step at most.
-        sums = (k + 2) * kernel_NR.shape[1] * np.finfo(np.float64).eps
-        error = BOUND_ERROR * float(np.finfo(np.float32).eps) + float(sums)
+        error = BOUND_ERROR * EPS32 + (k + 2) * kernel_NR.shape[1] * EPS64
     parts = loops.pieces(len(candidates) * kernel_NR.shape[1])
     if parts == 1:
         return walk(kernel_NR, lo_R, hi_R, bonus_N, candidates, k, lazy, error)
