@@ -438,14 +438,14 @@ class LogDet(SimilarityFunction):
         return self.greedy_from(self._fresh(), k, candidates, lazy)
 
     def _fresh(self) -> LogDetState:
-        """An empty state without the float64 copy that ``add`` and ``conditioned`` need, made once."""
+        """An empty state, made once, without the float64 copy that ``add`` needs."""
         if self._empty is None:
             nothing, one = self.index(()), torch.empty(0, dtype=self.dtype)
             empty_DD = torch.empty(0, 0, dtype=torch.float64)  # the loop reads it as I
             rows_KN = torch.zeros(0, self.n, dtype=torch.float64)
             by_features = self.similarities.mapped_ND is not None
-            known = (empty_DD, None) if by_features else (None, rows_KN)
-            self._empty = LogDetState(self._variances(), *known, nothing, one)
+            metric_DD, known_KN = (empty_DD, None) if by_features else (None, rows_KN)
+            self._empty = LogDetState(self._variances(), metric_DD, known_KN, nothing, one)
         return self._empty
 
     def greedy_from(
@@ -567,7 +567,7 @@ class _LogDetMeasure(SimilarityFunction):
 
     def _check_strength(self, d: Tensor | np.ndarray) -> None:
         """A conditional variance is at least the ridge, unless η or ν has broken the kernel."""
-        if self.f.ridge > FLOOR and math.prod(d.shape) and float(d.min()) <= FLOOR * (1 + 1e-9):
+        if self.f.ridge > FLOOR and 0 not in d.shape and float(d.min()) <= FLOOR * (1 + 1e-9):
             factor = self.plus.factor if self.minus is None else self.minus.factor
             raise InputError(
                 f"eta and nu ({factor.unique().tolist()}) leave no positive semi-definite kernel "

@@ -274,20 +274,20 @@ def largest_asymmetry(kernel_NN):
 # -------------------------------------------------------------------------------------------------
 # Compiled loops that bound the gains of all elements together, over a symmetric kernel.
 #
-# `gain_bounds` sums all gains at once. Entry K_rv belongs to the gain of v and to that of r, so half
-# of the kernel is read.
+# `gain_bounds` sums all gains at once. Entry K_rv belongs to the gain of v and to that of r, so
+# half of the kernel is read.
 #
 # `fall_range` lowers them. Where a pick has raised the floor of row r from a to b, the gain of v
 # fell by clamp(K_rv, a, b) - a, and row r of the kernel holds K_rv for all v. Later picks raise few
 # floors, so this reads less than looking at the candidates that could still win, which are many
 # where gains are much alike.
 #
-# Both add in the type of the kernel, 128 numbers at most, then in float64. Bounds only decide what
+# Both add in the type of the kernel, 256 numbers at most, then in float64. Bounds only decide what
 # is looked at: ``facility_location`` sums what is picked.
 # -------------------------------------------------------------------------------------------------
 
 FALLS = 32  # rows of which an element's share is added in the kernel's type
-SPAN = 128  # columns of which a row's share is added in the kernel's type
+SPAN = 256  # columns of which a row's share is added in the kernel's type
 # In units of the last place, of which a rounding is half: a difference is rounded when it is taken
 # and less than SPAN times when it is added, in a gain and in its fall; the gain that is picked is
 # rounded once; and one is for what these do together.
@@ -337,9 +337,9 @@ def gain_bounds(kernel_NN, lo_R, hi_R, first, last):
                 c0, c1, c2, c3 = cap_R[i], cap_R[i + 1], cap_R[i + 2], cap_R[i + 3]
                 cap = cap_R[start:stop]
                 for v in range(part.shape[0]):
-                    part[v] += (
-                        min(max(k0[v] - a0, zero), c0) + min(max(k1[v] - a1, zero), c1)
-                    ) + (min(max(k2[v] - a2, zero), c2) + min(max(k3[v] - a3, zero), c3))
+                    part[v] += (min(max(k0[v] - a0, zero), c0) + min(max(k1[v] - a1, zero), c1)) + (
+                        min(max(k2[v] - a2, zero), c2) + min(max(k3[v] - a3, zero), c3)
+                    )
                     s0 += min(max(k0[v] - lo[v], zero), cap[v])
                     s1 += min(max(k1[v] - lo[v], zero), cap[v])
                     s2 += min(max(k2[v] - lo[v], zero), cap[v])
@@ -374,9 +374,9 @@ def fall_range(kernel_NN, rows, lo_R, base_lo_R, bound_N, start, stop):
             k0, k1 = kernel_NN[r0, start:stop], kernel_NN[r1, start:stop]
             k2, k3 = kernel_NN[r2, start:stop], kernel_NN[r3, start:stop]
             for v in range(part.shape[0]):
-                part[v] += (
-                    (min(max(k0[v], a0), b0) - a0) + (min(max(k1[v], a1), b1) - a1)
-                ) + ((min(max(k2[v], a2), b2) - a2) + (min(max(k3[v], a3), b3) - a3))
+                part[v] += ((min(max(k0[v], a0), b0) - a0) + (min(max(k1[v], a1), b1) - a1)) + (
+                    (min(max(k2[v], a2), b2) - a2) + (min(max(k3[v], a3), b3) - a3)
+                )
         for v in range(part.shape[0]):
             told[v] -= part[v]
             part[v] = 0
