@@ -20,13 +20,16 @@ from shasam.errors import InputError
 from shasam.submodular import loops
 from shasam.submodular.kernels import CrossKernel, Gram, Rows, Similarities, check_strength
 from shasam.submodular.loops import (
+    ALL,
     BLOCK,
+    BOUND_ERROR,
     TIE,
     block_top,
     block_tops,
     count_open,
     fall_range,
     first_of_ties,
+    gain_bounds,
     highest,
     lower,
     risen,
@@ -49,10 +52,11 @@ from shasam.submodular.set_function import SetFunction, SimilarityFunction
 # different blocks; whatever they skip could not have won, so the picks do not depend on their
 # number.
 #
-# Over a symmetric kernel `falling_loops` lowers the bounds of all candidates together.
+# Over a symmetric kernel `gain_bounds` and `fall_range` bound all gains together.
 # -------------------------------------------------------------------------------------------------
 
 SIDE = 8  # candidates that are evaluated side by side
+EPS32, EPS64 = float(np.finfo(np.float32).eps), float(np.finfo(np.float64).eps)
 SHORT = 256  # columns below which each row is summed alone: it is in the cache anyway
 
 
@@ -265,25 +269,32 @@ def take_best(kernel_NR, lo_R, hi_R, candidates, bound, tops, step, indices, gai
 def walk(kernel_NR, lo_R, hi_R, bonus_N, candidates, k, lazy, error):
     """The walk by one thread, without a call from Python in between: short walks need that.
 
-    ``error`` bounds the rounding of falls relative to a first gain; 0 is a kernel without them.
+    ``error`` is the rounding of bounds relative to a gain; 0 is a kernel without them.
     """
-    n = candidates.shape[0]
-    bound = np.empty(n, np.float64)
-    indices, gains = np.empty(k, np.int64), np.empty(k, np.float64)
-    renew_range(kernel_NR, lo_R, hi_R, bonus_N, candidates, bound, 0, n)
-    tops = block_tops(bound)
-    evaluations, spent = n, 0
-    base_C, base_lo_R, fall_N = bound.copy(), lo_R.copy(), np.zeros(kernel_NR.shape[0])
+    n, rows = candidates.shape[0], kernel_NR.shape[0]
+    bound, indices, gains = np.empty(n), np.empty(k, np.int64), np.empty(k)
+    bound_N, base_lo_R = np.zeros(rows), lo_R.copy()
+    if bounds_first(n, rows, error):
+        bound_N = gain_bounds(kernel_NR, lo_R, hi_R, 0, rows) * (1 + error) + bonus_N
+        bound[:] = bound_N[candidates]
+    else:
+        renew_range(kernel_NR, lo_R, hi_R, bonus_N, candidates, bound, 0, n)
+        bound_N[candidates] = bound * (1 + error)
+    tops, evaluations, spent = block_tops(bound), n, 0
     for step in range(k):
-        if step > 0:
+        if step > 0 or bounds_first(n, rows, error):
             top = renew_top(kernel_NR, lo_R, hi_R, bonus_N, candidates, bound, tops)
             if error > 0:
-                rows, count = risen(lo_R, base_lo_R), count_open(bound, tops, top)
-                spent += count
-                if spent > len(rows):  # then lowering all has become the cheaper way
-                    fall_range(kernel_NR, rows, lo_R, base_lo_R, fall_N, 0, len(fall_N))
+                raised = risen(lo_R, base_lo_R)
+                spent += count_open(bound, tops, top)
+                if lowering_pays(spent, raised, rows):
+                    if raised.shape[0] > ALL * rows:
+                        told = gain_bounds(kernel_NR, lo_R, hi_R, 0, rows)
+                        bound_N = told * (1 + error) + bonus_N
+                    else:
+                        fall_range(kernel_NR, raised, lo_R, base_lo_R, bound_N, 0, rows)
                     base_lo_R[:] = lo_R
-                    lower(bound, tops, base_C, fall_N, candidates, error)
+                    lower(bound, tops, bound_N, candidates)
                     spent = 0
                     top = renew_top(kernel_NR, lo_R, hi_R, bonus_N, candidates, bound, tops)
             evaluations += 1 + scan(
@@ -293,6 +304,18 @@ def walk(kernel_NR, lo_R, hi_R, bonus_N, candidates, k, lazy, error):
     return indices, gains, evaluations
 
 
+@njit(cache=True, nogil=True)
+def bounds_first(n, rows, error):
+    """Is bounding the gains of all rows less work than computing those of n candidates?"""
+    return error > 0 and n > ALL * rows
+
+
+@njit(cache=True, nogil=True)
+def lowering_pays(spent, raised, rows):
+    """Has lowering all bounds become less work than looking at those that could still win?"""
+    return raised.shape[0] > 0 and 4 * spent > 3 * min(raised.shape[0], ALL * rows)
+
+
 def clamped_greedy(kernel_NR, lo_R, hi_R, bonus_N, candidates, k, lazy, mirrored=False):
     """k greedy picks of the clamped facility location; candidates are in ascending order.
 
@@ -300,39 +323,53 @@ def clamped_greedy(kernel_NR, lo_R, hi_R, bonus_N, candidates, k, lazy, mirrored
     """
     error = 0.0
     if mirrored and lazy and kernel_NR.dtype == np.float32:
-        # Differences are rounded in float32, in the first gain, in the fall and in the last gain;
-        # sums in float64, of the rows once and once more in every step at most. Differences in
-        # float64 would be rounded no better than their sums.
-        sums = (k + 2) * kernel_NR.shape[1] * np.finfo(np.float64).eps
-        error = 2 * float(np.finfo(np.float32).eps) + float(sums)
+        # Differences and parts of their sums are rounded in float32; whole sums in float64, of the
+        # rows once and once more in every step at most.
+        error = BOUND_ERROR * EPS32 + (k + 2) * kernel_NR.shape[1] * EPS64
     parts = loops.pieces(len(candidates) * kernel_NR.shape[1])
     if parts == 1:
         return walk(kernel_NR, lo_R, hi_R, bonus_N, candidates, k, lazy, error)
-    bound = np.empty(len(candidates), np.float64)
-    indices, gains = np.empty(k, np.int64), np.empty(k, np.float64)
+    n, rows = len(candidates), len(kernel_NR)
+    bound, indices, gains = np.empty(n), np.empty(k, np.int64), np.empty(k)
     shared = (kernel_NR, lo_R, hi_R, bonus_N, candidates, bound)
-    clamped_gains(*shared)
-    tops = block_tops(bound)
-    evaluations, spent = len(candidates), 0
-    base_C, base_lo_R, fall_N = bound.copy(), lo_R.copy(), np.zeros(kernel_NR.shape[0])
+    bound_N, base_lo_R = np.zeros(rows), lo_R.copy()
+    if bounds_first(n, rows, error):
+        bound_N = _gain_bounds(*shared[:4], error, parts)
+        bound[:] = bound_N[candidates]
+    else:
+        clamped_gains(*shared)
+        bound_N[candidates] = bound * (1 + error)
+    tops, evaluations, spent = block_tops(bound), n, 0
     for step in range(k):
-        if step > 0:
+        if step > 0 or bounds_first(n, rows, error):
             top = renew_top(*shared, tops)
             if error > 0:
-                rows, count = risen(lo_R, base_lo_R), count_open(bound, tops, top)
-                spent += count
-                if spent > len(rows):
-                    fallen = (kernel_NR, rows, lo_R, base_lo_R, fall_N)
-                    ends = _ranges(kernel_NR, fall_N)
-                    loops.run(fall_range, [(*fallen, *end) for end in ends])
+                raised = risen(lo_R, base_lo_R)
+                spent += count_open(bound, tops, top)
+                if lowering_pays(spent, raised, rows):
+                    if len(raised) > ALL * rows:
+                        bound_N = _gain_bounds(*shared[:4], error, parts)
+                    else:
+                        fallen = (kernel_NR, raised, lo_R, base_lo_R, bound_N)
+                        ends = _ranges(kernel_NR, bound_N)
+                        loops.run(fall_range, [(*fallen, *end) for end in ends])
                     base_lo_R[:] = lo_R
-                    lower(bound, tops, base_C, fall_N, candidates, error)
+                    lower(bound, tops, bound_N, candidates)
                     spent = 0
                     top = renew_top(*shared, tops)
             told = loops.run(scan, [(*shared, tops, top, lazy, p, parts) for p in range(parts)])
             evaluations += 1 + sum(told)
         take_best(kernel_NR, lo_R, hi_R, candidates, bound, tops, step, indices, gains)
     return indices, gains, evaluations
+
+
+def _gain_bounds(kernel_NN, lo_R, hi_R, bonus_N, error, parts):
+    """Bounds of all gains by several threads: pieces of the triangle have the same area."""
+    left = np.sqrt(np.linspace(1, 0, parts + 1))
+    ends = (len(kernel_NN) * (1 - left)).astype(np.int64) // 4 * 4
+    ends[-1] = len(kernel_NN)
+    told = loops.run(gain_bounds, [(kernel_NN, lo_R, hi_R, *end) for end in pairwise(ends)])
+    return sum(told) * (1 + error) + bonus_N
 
 
 # -------------------------------------------------------------------------------------------------

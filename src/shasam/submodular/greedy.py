@@ -603,9 +603,16 @@ def maximize(
         return walk(f, k, pool, lazy=optimizer == "lazy", quotas=quotas, progress=progress)
     walked = f.greedy(k, pool, optimizer == "lazy") if k else None
     if walked is not None:
-        indices, gains = torch.from_numpy(walked[0]), torch.from_numpy(walked[1]).to(f.dtype)
+        indices, gains = torch.from_numpy(walked[0]), _tensor(walked[1], f.dtype)
         return Selection(indices, gains, int(walked[2]), optimizer)
     return walk(f, k, pool, lazy=optimizer == "lazy", progress=progress)
+
+
+def _tensor(gains: np.ndarray, dtype: torch.dtype) -> Tensor:
+    """Gains in the type of a function; numpy needs a third of torch's time for few of them."""
+    if dtype is torch.float32:
+        return torch.from_numpy(gains.astype(np.float32))
+    return torch.from_numpy(gains).to(dtype)
 
 
 def _mapper(f: SetFunction, engine: str) -> Mapper:

@@ -33,6 +33,9 @@ from shasam.submodular.set_function import SetFunction, SimilarityFunction
 # -------------------------------------------------------------------------------------------------
 
 
+HIGHEST = 3  # bounds that are computed first in a step, so that the best of them rules out the rest
+
+
 @njit(cache=True, fastmath=True)
 def row_dot(x, i, y, j, width):
     """x_i·y_j over the first columns, in float64."""
@@ -65,46 +68,107 @@ def explain(z_ND, v, w_KD, seen, step, d, floor):
     return d
 
 
+@njit(cache=True, fastmath=True)
+def rough_products(z_ND, v, rough_KD, t, e):
+    """z_v·w_t in the type of Z, of four rows v with picks t of their own."""
+    v0, v1, v2, v3 = v[0], v[1], v[2], v[3]
+    t0, t1, t2, t3 = t[0], t[1], t[2], t[3]
+    e0 = e1 = e2 = e3 = z_ND.dtype.type(0)
+    for i in range(z_ND.shape[1]):
+        e0 += z_ND[v0, i] * rough_KD[t0, i]
+        e1 += z_ND[v1, i] * rough_KD[t1, i]
+        e2 += z_ND[v2, i] * rough_KD[t2, i]
+        e3 += z_ND[v3, i] * rough_KD[t3, i]
+    e[0], e[1], e[2], e[3] = e0, e1, e2, e3
+
+
 @njit(cache=True)
-def logdet_greedy_features(z_ND, p_DD, d_C, floor, candidates, k, lazy):
+def rule_out(shared, rough_KD, slack_K, known, step, bound_C, tops, cut):
+    """Lower the bounds that reach the cut by picks that they do not know of, one in each round."""
+    z_ND, candidates, floor = shared
+    waiting, count = np.empty(len(bound_C) + 1, np.int64), 0
+    for b in range(tops.shape[0]):
+        if tops[b] >= cut:
+            for c in range(b * BLOCK, min((b + 1) * BLOCK, len(bound_C))):
+                waiting[count] = c  # without a branch: it would be mispredicted
+                count += (bound_C[c] >= cut) & (known[c] < step)
+    v, t, e = np.empty(4, np.int64), np.empty(4, np.int64), np.empty(4, z_ND.dtype)
+    while count > 0:
+        left = 0
+        for i in range(0, count, 4):
+            for j in range(4):
+                c = waiting[min(i + j, count - 1)]
+                v[j], t[j] = candidates[c], known[c]
+            rough_products(z_ND, v, rough_KD, t, e)
+            for j in range(min(4, count - i)):
+                c = waiting[i + j]
+                least = max(abs(e[j]) - slack_K[known[c]], 0.0)
+                bound_C[c] = max(bound_C[c] - least * least, floor)
+                known[c] += 1
+                waiting[left] = c
+                left += (bound_C[c] >= cut) & (known[c] < step)
+        count = left
+    for b in range(tops.shape[0]):
+        if tops[b] >= cut:
+            tops[b] = block_top(bound_C, b)
+
+
+@njit(cache=True)
+def logdet_greedy_features(z_ND, p_DD, d_N, norm, eps, floor, candidates, k, lazy):
     """k greedy picks of log det(K + λI), K = Z P Z', from features alone.
 
     With P the residual metric at the start and w_t = (P - Σ_{s<t} w_s w_s') z_x / √d_x for each
-    pick x, d_v -= (z_v·w_t)². One pass over Z a pick at most, and no n×n nor n×k matrix.
+    pick x, d_v -= (z_v·w_t)². One pass over Z a pick at most, and no n×n nor n×k matrix. Most
+    candidates are ruled out by bounds of d from products in the type of Z, whose unit of rounding
+    is ``eps``; ``norm`` is the largest |z_v|.
     """
-    n = candidates.shape[0]
-    w_KD = np.zeros((k, z_ND.shape[1]), np.float64)
-    seen = np.zeros(n, np.int64)  # how many picks d_v already knows of
-    tops = block_tops(d_C)
+    n, width = candidates.shape[0], z_ND.shape[1]
+    w_KD, rough_KD = np.zeros((k, width)), np.zeros((k, width), z_ND.dtype)
+    slack_K, d_C = np.zeros(k), np.empty(n)
+    for c in range(n):
+        d_C[c] = max(d_N[candidates[c]], floor)
+    bound_C, tops = d_C.copy(), block_tops(d_C)
+    # How many picks d_v and its bound know of.
+    seen, known = np.zeros(n, np.int64), np.zeros(n, np.int64)
     indices, gains = np.empty(k, np.int64), np.empty(k, np.float64)
     evaluations = n
     for step in range(k):
-        best = first = highest(d_C, tops)
-        d_C[first] = explain(z_ND, candidates[first], w_KD, seen[first], step, d_C[first], floor)
-        seen[first] = step
-        cut = d_C[best] * (1 - TIE)
-        for b in range(tops.shape[0]):
-            # d of an unseen candidate only falls: a bound below the best cannot win.
-            if step == 0 or (lazy and tops[b] < cut):
-                continue
-            for c in range(b * BLOCK, min((b + 1) * BLOCK, n)):
-                if d_C[c] == -np.inf or (lazy and cannot_win(d_C, c, best, cut)):
+        best, cut = -1, -np.inf
+        for turn in range(-HIGHEST if step > 0 else -1, tops.shape[0] if step > 0 else 0):
+            if turn < 0:  # the highest bounds first, then block by block
+                start = highest(bound_C, tops)
+                stop = start + 1
+            else:
+                if turn == 0 and lazy:
+                    rough = (rough_KD, slack_K, known, step)
+                    rule_out((z_ND, candidates, floor), *rough, bound_C, tops, cut)
+                # d of an unseen candidate only falls: a bound below the best cannot win.
+                if lazy and tops[turn] < cut:
+                    continue
+                start, stop = turn * BLOCK, min((turn + 1) * BLOCK, n)
+            for c in range(start, stop):
+                if bound_C[c] == -np.inf:
+                    continue
+                if lazy and turn >= 0 and cannot_win(bound_C, c, best, cut):
                     continue
                 if seen[c] < step:
                     evaluations += 1
                     d_C[c] = explain(z_ND, candidates[c], w_KD, seen[c], step, d_C[c], floor)
-                    seen[c] = step
-                if d_C[c] > d_C[best]:
-                    best = c
-                    cut = d_C[best] * (1 - TIE)
-            tops[b] = block_top(d_C, b)
-        best = first_of_ties(d_C, tops, best)
+                    bound_C[c], seen[c], known[c] = d_C[c], step, step
+                if best < 0 or d_C[c] > d_C[best]:
+                    best, cut = c, d_C[c] * (1 - TIE)
+            tops[start // BLOCK] = block_top(bound_C, start // BLOCK)
+        best = first_of_ties(bound_C, tops, best)
         x, d = candidates[best], d_C[best]
         indices[step], gains[step] = x, np.log(d)
-        d_C[best] = -np.inf
-        tops[best // BLOCK] = block_top(d_C, best // BLOCK)
+        bound_C[best] = -np.inf
+        tops[best // BLOCK] = block_top(bound_C, best // BLOCK)
         if d > floor and step + 1 < k:  # an exact duplicate without ridge carries nothing
             project(p_DD, z_ND, x, w_KD, step, np.sqrt(d))
+            rough_KD[step] = w_KD[step]
+            # w is rounded, and so is every product and partial sum.
+            length = np.sqrt(row_dot(w_KD, step, w_KD, step, width))
+            slack_K[step] = (width + 2) * eps * norm * length
     return indices, gains, evaluations
 
 
@@ -165,6 +229,7 @@ def logdet_greedy_kernel(kernel_NN, c_CK, d_C, floor, candidates, given, k, lazy
 # -------------------------------------------------------------------------------------------------
 
 FLOOR = 1e-12  # of the conditional variance: what is left of an exact duplicate without ridge
+_LOG_FLOOR = float(np.log(FLOOR))
 _INDEFINITE = 1e-6  # of the largest variance: what is this far below 0 is not rounding
 
 
@@ -258,6 +323,8 @@ class LogDet(SimilarityFunction):
         self.monotone = ridge >= 1.0
         self._wide_copy: Tensor | None = None
         self._own_N: Tensor | None = None
+        self._largest: float | None = None
+        self._empty: LogDetState | None = None
 
     def __call__(self, selected: Any) -> Tensor:
         index, mapped_ND = self.index(selected), self.similarities.mapped_ND
@@ -326,6 +393,13 @@ class LogDet(SimilarityFunction):
             self._own_N = self.similarities.diagonal(self.sum_dtype)
         return self._own_N + self.ridge
 
+    def _norm(self) -> float:
+        """At least the largest norm of a row of the features, made once."""
+        if self._largest is None:
+            assert self._own_N is not None
+            self._largest = 1.001 * math.sqrt(float(self._own_N.max()))  # unit rows are rounded
+        return self._largest
+
     def gains(self, state: LogDetState, candidates: Tensor) -> Tensor:
         d_C = state.d_N[candidates]
         if len(d_C) and float(d_C.min()) <= FLOOR:
@@ -364,34 +438,38 @@ class LogDet(SimilarityFunction):
         return self.greedy_from(self._fresh(), k, candidates, lazy)
 
     def _fresh(self) -> LogDetState:
-        """An empty state without the float64 copy that only ``add`` and ``conditioned`` need."""
-        nothing, one = self.index(()), torch.empty(0, dtype=self.dtype)
-        if self.similarities.mapped_ND is not None:
-            identity_DD = torch.empty(0, 0, dtype=torch.float64)  # the loop reads it as I
-            return LogDetState(self._variances(), identity_DD, None, nothing, one)
-        rows_KN = torch.zeros(0, self.n, dtype=torch.float64)
-        return LogDetState(self._variances(), None, rows_KN, nothing, one)
+        """An empty state, made once, without the float64 copy that ``add`` needs."""
+        if self._empty is None:
+            nothing, one = self.index(()), torch.empty(0, dtype=self.dtype)
+            empty_DD = torch.empty(0, 0, dtype=torch.float64)  # the loop reads it as I
+            rows_KN = torch.zeros(0, self.n, dtype=torch.float64)
+            by_features = self.similarities.mapped_ND is not None
+            metric_DD, known_KN = (empty_DD, None) if by_features else (None, rows_KN)
+            self._empty = LogDetState(self._variances(), metric_DD, known_KN, nothing, one)
+        return self._empty
 
     def greedy_from(
         self, state: LogDetState, k: int, candidates: Tensor, lazy: bool
     ) -> tuple[np.ndarray, np.ndarray, int]:
         """The compiled walk from a given state; the state is not changed."""
-        d_C = state.d_N[candidates].clamp_min(FLOOR).numpy()
-        picks = candidates.numpy()
+        d_N, picks = state.d_N.numpy(), candidates.numpy()
         if state.metric_DD is not None:
             z_ND = np.ascontiguousarray(self.similarities.base.detach().numpy())
             metric_DD = state.metric_DD.numpy()
-            walked = logdet_greedy_features(z_ND, metric_DD, d_C, FLOOR, picks, k, lazy)
+            eps = float(np.finfo(z_ND.dtype).eps)
+            walked = logdet_greedy_features(
+                z_ND, metric_DD, d_N, self._norm(), eps, FLOOR, picks, k, lazy
+            )
         else:
             assert state.rows_KN is not None
             given = len(state.rows_KN)
             c_CK = np.zeros((len(picks), given + k), np.float64)
             c_CK[:, :given] = state.rows_KN.T[candidates].numpy()
             kernel = np.ascontiguousarray(self.similarities.base.detach().numpy())
+            d_C = np.maximum(d_N[picks], FLOOR)
             walked = logdet_greedy_kernel(kernel, c_CK, d_C, FLOOR, picks, given, k, lazy)
-        at_floor = np.flatnonzero(walked[1] <= np.log(FLOOR))
-        if len(at_floor):
-            first = int(at_floor[0])
+        if len(walked[1]) and walked[1].min() <= _LOG_FLOOR:
+            first = int(np.flatnonzero(walked[1] <= _LOG_FLOOR)[0])
             before = tuple(int(v) for v in walked[0][:first])
             self._check_value(replace(state, picked=before), int(walked[0][first]))
         return walked
@@ -482,14 +560,14 @@ class _LogDetMeasure(SimilarityFunction):
     ) -> tuple[np.ndarray, np.ndarray, int] | None:
         if self.minus is not None or self.device.type != "cpu":
             return None
-        self._check_strength(self.plus.d_N[candidates])
+        self._check_strength(self.plus.d_N.numpy()[candidates.numpy()])
         walked = self.f.greedy_from(self.plus, k, candidates, lazy)
-        self._check_strength(torch.from_numpy(np.exp(walked[1])))
+        self._check_strength(np.exp(walked[1]))
         return walked
 
-    def _check_strength(self, d: Tensor) -> None:
+    def _check_strength(self, d: Tensor | np.ndarray) -> None:
         """A conditional variance is at least the ridge, unless η or ν has broken the kernel."""
-        if self.f.ridge > FLOOR and d.numel() and float(d.min()) <= FLOOR * (1 + 1e-9):
+        if self.f.ridge > FLOOR and 0 not in d.shape and float(d.min()) <= FLOOR * (1 + 1e-9):
             factor = self.plus.factor if self.minus is None else self.minus.factor
             raise InputError(
                 f"eta and nu ({factor.unique().tolist()}) leave no positive semi-definite kernel "

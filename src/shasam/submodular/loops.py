@@ -272,48 +272,114 @@ def largest_asymmetry(kernel_NN):
 
 
 # -------------------------------------------------------------------------------------------------
-# Compiled loops that lower the bounds of all candidates together, over a symmetric kernel.
+# Compiled loops that bound the gains of all elements together, over a symmetric kernel.
 #
-# Where a pick has raised the floor of row r from a to b, the gain of v fell by clamp(K_rv, a, b) -
-# a, and row r of the kernel holds K_rv for all v. Later picks raise few floors, so this reads less
-# than looking at the candidates that could still win, which are many where gains are much alike.
-# Lowered bounds only decide what is looked at: ``facility_location`` sums what is picked.
+# `gain_bounds` sums all gains at once. Entry K_rv belongs to the gain of v and to that of r, so
+# half of the kernel is read.
+#
+# `fall_range` lowers them. Where a pick has raised the floor of row r from a to b, the gain of v
+# fell by clamp(K_rv, a, b) - a, and row r of the kernel holds K_rv for all v. Later picks raise few
+# floors, so this reads less than looking at the candidates that could still win, which are many
+# where gains are much alike.
+#
+# Both add in the type of the kernel, 256 numbers at most, then in float64. Bounds only decide what
+# is looked at: ``facility_location`` sums what is picked.
 # -------------------------------------------------------------------------------------------------
 
-SIDE = 8  # rows that are read side by side
+FALLS = 32  # rows of which an element's share is added in the kernel's type
+SPAN = 256  # columns of which a row's share is added in the kernel's type
+# In units of the last place, of which a rounding is half: a difference is rounded when it is taken
+# and less than SPAN times when it is added, in a gain and in its fall; the gain that is picked is
+# rounded once; and one is for what these do together.
+BOUND_ERROR = SPAN + 2
+_ORDERED = {"nnan", "nsz"}
+ALL = 0.55  # of reading the kernel: what `gain_bounds` costs
 
 
-@njit(cache=True, nogil=True, fastmath=True)
-def fall_range(kernel_NN, rows, lo_R, base_lo_R, fall_N, start, stop):
-    """Add how far the gains of start..stop fall as the floors of some rows rise."""
-    whole = rows.shape[0] - rows.shape[0] % SIDE
-    for i in range(0, whole, SIDE):
-        r0, r1, r2, r3 = rows[i], rows[i + 1], rows[i + 2], rows[i + 3]
-        r4, r5, r6, r7 = rows[i + 4], rows[i + 5], rows[i + 6], rows[i + 7]
-        a0, b0 = base_lo_R[r0], lo_R[r0]
-        a1, b1 = base_lo_R[r1], lo_R[r1]
-        a2, b2 = base_lo_R[r2], lo_R[r2]
-        a3, b3 = base_lo_R[r3], lo_R[r3]
-        a4, b4 = base_lo_R[r4], lo_R[r4]
-        a5, b5 = base_lo_R[r5], lo_R[r5]
-        a6, b6 = base_lo_R[r6], lo_R[r6]
-        a7, b7 = base_lo_R[r7], lo_R[r7]
-        for v in range(start, stop):
-            fall_N[v] += (
-                np.float64(min(max(kernel_NN[r0, v], a0), b0) - a0)
-                + np.float64(min(max(kernel_NN[r1, v], a1), b1) - a1)
-                + np.float64(min(max(kernel_NN[r2, v], a2), b2) - a2)
-                + np.float64(min(max(kernel_NN[r3, v], a3), b3) - a3)
-                + np.float64(min(max(kernel_NN[r4, v], a4), b4) - a4)
-                + np.float64(min(max(kernel_NN[r5, v], a5), b5) - a5)
-                + np.float64(min(max(kernel_NN[r6, v], a6), b6) - a6)
-                + np.float64(min(max(kernel_NN[r7, v], a7), b7) - a7)
-            )
-    for i in range(whole, rows.shape[0]):
-        r = rows[i]
-        a, b = base_lo_R[r], lo_R[r]
-        for v in range(start, stop):
-            fall_N[v] += np.float64(min(max(kernel_NN[r, v], a), b) - a)
+# Columns are named by slices that start at 0, so that the loops over them are vectorised: a column
+# number that could be negative would be counted from the end. max(K - lo, 0) has the bits of
+# max(K, lo) - lo, and no order of the sum takes it apart.
+@njit(cache=True, nogil=True, fastmath=_REORDER)
+def gain_bounds(kernel_NN, lo_R, hi_R, first, last):
+    """(N,): Σ_r clamp(K_vr, lo_r, hi_r) - lo_r, what the rows first..last of a triangle add to it.
+
+    ``first`` is a multiple of four.
+    """
+    n = kernel_NN.shape[0]
+    zero = kernel_NN.dtype.type(0)
+    gain_N, part_N = np.zeros(n, np.float64), np.zeros(n, kernel_NN.dtype)
+    cap_R = None if hi_R is None else hi_R - lo_R
+    for i in range(first, last, 4):
+        right = min(i + 4, n)
+        for r in range(i, right):
+            for v in range(i, right):
+                share = max(kernel_NN[r, v] - lo_R[v], zero)
+                gain_N[r] += share if cap_R is None else min(share, cap_R[v])
+        if right == n:
+            break
+        a0, a1, a2, a3 = lo_R[i], lo_R[i + 1], lo_R[i + 2], lo_R[i + 3]
+        for start in range(right, n, SPAN):
+            stop = min(start + SPAN, n)
+            k0, k1 = kernel_NN[i, start:stop], kernel_NN[i + 1, start:stop]
+            k2, k3 = kernel_NN[i + 2, start:stop], kernel_NN[i + 3, start:stop]
+            part, lo = part_N[start:stop], lo_R[start:stop]
+            s0 = s1 = s2 = s3 = zero
+            if cap_R is None:
+                for v in range(part.shape[0]):
+                    part[v] += (max(k0[v] - a0, zero) + max(k1[v] - a1, zero)) + (
+                        max(k2[v] - a2, zero) + max(k3[v] - a3, zero)
+                    )
+                    s0 += max(k0[v] - lo[v], zero)
+                    s1 += max(k1[v] - lo[v], zero)
+                    s2 += max(k2[v] - lo[v], zero)
+                    s3 += max(k3[v] - lo[v], zero)
+            else:
+                c0, c1, c2, c3 = cap_R[i], cap_R[i + 1], cap_R[i + 2], cap_R[i + 3]
+                cap = cap_R[start:stop]
+                for v in range(part.shape[0]):
+                    part[v] += (min(max(k0[v] - a0, zero), c0) + min(max(k1[v] - a1, zero), c1)) + (
+                        min(max(k2[v] - a2, zero), c2) + min(max(k3[v] - a3, zero), c3)
+                    )
+                    s0 += min(max(k0[v] - lo[v], zero), cap[v])
+                    s1 += min(max(k1[v] - lo[v], zero), cap[v])
+                    s2 += min(max(k2[v] - lo[v], zero), cap[v])
+                    s3 += min(max(k3[v] - lo[v], zero), cap[v])
+            gain_N[i] += s0
+            gain_N[i + 1] += s1
+            gain_N[i + 2] += s2
+            gain_N[i + 3] += s3
+        if (i - first) % FALLS == FALLS - 4:
+            for v in range(n):
+                gain_N[v] += part_N[v]
+                part_N[v] = 0
+    return gain_N + part_N
+
+
+@njit(cache=True, nogil=True, fastmath=_ORDERED)
+def fall_range(kernel_NN, rows, lo_R, base_lo_R, bound_N, start, stop):
+    """Lower the bounds of start..stop by what their gains fall as the floors of some rows rise."""
+    told = bound_N[start:stop]
+    part = np.zeros(stop - start, kernel_NN.dtype)
+    for first in range(0, rows.shape[0], FALLS):
+        end = min(first + FALLS, rows.shape[0])
+        for i in range(first, end, 4):
+            # Past the end the last row is repeated.
+            r0, r1 = rows[i], rows[min(i + 1, end - 1)]
+            r2, r3 = rows[min(i + 2, end - 1)], rows[min(i + 3, end - 1)]
+            a0, a1, a2, a3 = base_lo_R[r0], base_lo_R[r1], base_lo_R[r2], base_lo_R[r3]
+            b0 = lo_R[r0]
+            b1 = lo_R[r1] if i + 1 < end else a1  # and its floor does not rise
+            b2 = lo_R[r2] if i + 2 < end else a2
+            b3 = lo_R[r3] if i + 3 < end else a3
+            k0, k1 = kernel_NN[r0, start:stop], kernel_NN[r1, start:stop]
+            k2, k3 = kernel_NN[r2, start:stop], kernel_NN[r3, start:stop]
+            for v in range(part.shape[0]):
+                part[v] += ((min(max(k0[v], a0), b0) - a0) + (min(max(k1[v], a1), b1) - a1)) + (
+                    (min(max(k2[v], a2), b2) - a2) + (min(max(k3[v], a3), b3) - a3)
+                )
+        for v in range(part.shape[0]):
+            told[v] -= part[v]
+            part[v] = 0
 
 
 @njit(cache=True, nogil=True)
@@ -342,10 +408,9 @@ def count_open(bound, tops, top):
 
 
 @njit(cache=True, nogil=True)
-def lower(bound, tops, base_C, fall_N, candidates, error):
-    """Bounds from the first gains less what they have fallen, and more than all rounding."""
+def lower(bound, tops, bound_N, candidates):
+    """Lower the bounds of candidates to those of all elements; the picked hold -inf."""
     for c in range(bound.shape[0]):
-        if bound[c] > -np.inf:
-            bound[c] = min(bound[c], base_C[c] * (1 + error) - fall_N[candidates[c]])
+        bound[c] = min(bound[c], bound_N[candidates[c]])
     for b in range(tops.shape[0]):
         tops[b] = block_top(bound, b)
