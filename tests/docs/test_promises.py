@@ -51,7 +51,7 @@ def assert_there(test: str) -> None:
     assert name in names_in(ROOT / path), f"there is no test {name} in {path}"
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", [*PAGES, "experiments/reliability/README.md"])
 def test_every_test_that_a_page_names_exists(page: str) -> None:
     text = (ROOT / page).read_text(encoding="utf-8")
     for test in re.findall(r"tests/[\w/]+\.py::\w+", text):
