@@ -53,7 +53,6 @@ ONLY_PARSED = {
     "shasam train balanced --data celeba --root DIR --setting a/m --encoder efficientnet-lite0 --size 96 --freeze 8 --cache --steps 400": "minutes",  # noqa: E501
     "shasam embed --encoder efficientnet-lite0 --data celeba --root DIR --allow-missing --size 128 --out celeba.parquet": "minutes",  # noqa: E501
     "shasam reproduce table2 --profile frozen --features celeba.parquet --seeds 10 --keep experiments/frozen-efficientnet": REPRODUCED,  # noqa: E501
-    "python -m pytest tests/test_structure.py -n 0": "tests that start tests",
     "python -m experiments.learns": "hours",
 }
 # packages that pages use and that the tests do without: blocks with them are left out
@@ -209,7 +208,7 @@ def world(
     return tmp_path
 
 
-SHORT_PAGES = ("docs/benchmarks.md", "docs/files.md", "docs/promises.md")
+SHORT_PAGES = ("docs/benchmarks.md", "docs/files.md")
 
 
 @pytest.mark.parametrize(
