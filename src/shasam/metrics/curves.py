@@ -20,6 +20,7 @@ import numpy as np
 
 from shasam.errors import InputError, MemoryLimitError
 from shasam.memory import readable
+from shasam.metrics.catalogue import holm
 from shasam.metrics.counts import Counts, Estimate, as_json
 from shasam.metrics.evaluation import evaluate_counts
 from shasam.metrics.intervals import (
@@ -33,7 +34,6 @@ from shasam.metrics.intervals import (
     memory_limit,
     widest_only,
 )
-from shasam.metrics.paired import holm
 from shasam.metrics.resampling import average, check_draws, largest, shuffled, smallest_p
 
 # -------------------------------------------------------------------------------------------------

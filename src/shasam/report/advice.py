@@ -25,7 +25,7 @@ from shasam.metrics import (
 )
 from shasam.metrics.intervals import quantile
 from shasam.metrics.learnt import Skill
-from shasam.metrics.power import cell_rows, smallest_gap
+from shasam.metrics.rates import cell_rows, smallest_gap
 from shasam.registry import did_you_mean
 from shasam.report.audits import Limit, baseline_of, pairing
 from shasam.report.fronts import Choice, undominated

@@ -148,6 +148,8 @@ def own_groups(table: TableFile) -> dict[str, tuple[str, ...]]:
     """
     try:
         found = json.loads(table.metadata.get("attributes", "[]"))
+        if not found:
+            return {}
         columns = attribute_columns([str(attribute["name"]) for attribute in found])
         groups = [tuple(map(str, attribute["groups"])) for attribute in found]
         whole = tuple(map(str, json.loads(table.metadata.get("sensitive_names", "[]"))))

@@ -9,7 +9,7 @@ import numpy as np
 
 from shasam.metrics import Claim, Comparison, Estimate, Slices, widest
 from shasam.metrics.counts import right_by_class
-from shasam.metrics.power import smallest_gap
+from shasam.metrics.rates import smallest_gap
 from shasam.metrics.resampling import compared_rates
 from shasam.report.subject import Subject
 
