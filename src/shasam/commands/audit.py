@@ -285,7 +285,7 @@ class _OutputFiles:
 def _regressions(
     files: list[Path], columns: Columns, drawn: AuditOptions, json: Path | None, html: Path | None
 ) -> None:
-    """Errors of numbers: the same table, other measures."""
+    """Audit errors of numbers: the same table, other measures."""
     from shasam.output import Screen, say
     from shasam.report.regression_audit import (
         print_regression,
@@ -313,7 +313,7 @@ def _regressions(
 def _measured(
     files: list[Path], columns: Columns, drawn: AuditOptions
 ) -> tuple[list[list[Subject]], list[NumberSubject]]:
-    """Every file through every attribute, with a bar where it takes a while."""
+    """Measure every file through every attribute, with a bar where it takes a while."""
     from shasam.output import shown_progress
     from shasam.report.along import numbers_of_audit
     from shasam.report.audits import subjects_of
@@ -332,14 +332,14 @@ def _measured(
 
 
 def _distinct(files: list[Path]) -> list[str]:
-    """Short names that tell the files apart: predictions.parquet is named by its run."""
+    """Return short names that tell the files apart: predictions.parquet is named by its run."""
     stems = [f.parent.name if f.stem == "predictions" and f.parent.name else f.stem for f in files]
     stems = ["standard input" if s == "-" else s for s in stems]
     return [s if stems.count(s) == 1 else f"{s} ({i + 1})" for i, s in enumerate(stems)]
 
 
 def _command(files: list[Path], columns: Columns, drawn: AuditOptions) -> str:
-    """The command line that gives the same page again, without the folders it was made in."""
+    """Return the command line that gives the same page again, without the author's folders."""
     import shlex
     from dataclasses import fields
 
@@ -363,7 +363,7 @@ def _command(files: list[Path], columns: Columns, drawn: AuditOptions) -> str:
 def print_plan(
     groups: str | None, gap: float, rate: float, base_rate: float, level: float, power: float
 ) -> None:
-    """How many rows show a gap between every two groups."""
+    """Print how many rows show a gap between every two groups."""
     from shasam.metrics.rates import rows_needed
     from shasam.output import Screen
 
@@ -389,7 +389,7 @@ def write_form(
     level: float,
     places: tuple[Path | None, Path | None, Path | None, Path | None],
 ) -> None:
-    """The form of a regulator from one table."""
+    """Write the form of a regulator from one table."""
     from shasam.output import Screen, say
     from shasam.report.bias_audit import bias_audit, header_of, print_bias_audit, write_bias_audit
 

@@ -151,7 +151,7 @@ SHOWN = {
 
 
 def shown(place: str) -> dict[str, Metric]:
-    """The metrics of a place by name."""
+    """Return the metrics of a place by name."""
     return {name: named(name) for name in SHOWN[place]}
 
 
@@ -204,7 +204,7 @@ def _look_for_plugins() -> None:
 
 
 def find(name: str) -> Metric | None:
-    """The metric of a name; ``ece_men`` is the metric ``ece`` of the group ``men``."""
+    """Find the metric of a name; ``ece_men`` is the metric ``ece`` of the group ``men``."""
     known = metrics()
     if name in known:
         return known[name]
@@ -212,7 +212,7 @@ def find(name: str) -> Metric | None:
 
 
 def named(name: str) -> Metric:
-    """The metric of a name, or an error with the nearest known one."""
+    """Return the metric of a name, or raise an error with the nearest known one."""
     metric = find(name)
     if metric is None:
         known = [n for n, m in metrics().items() if not isinstance(m.value, ScoreMetricByGroup)]
@@ -221,7 +221,7 @@ def named(name: str) -> Metric:
 
 
 def label_of(name: str) -> str:
-    """The label of a metric; that of one group names the group."""
+    """Return the label of a metric; that of one group names the group."""
     metric = find(name)
     if metric is None:
         return name
@@ -569,7 +569,7 @@ class Claim:
     attributes: int = 1  # how many were looked at
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain JSON."""
+        """Return plain JSON."""
         found = {"metric": self.metric, "real": self.real, "p": self.p}
         found |= {"attributes": self.attributes, "level": self.level, "widest": None}
         if self.contrast is not None:

@@ -177,7 +177,10 @@ _NO_GROUPS = "no group has enough rows of every class"
 
 
 def _kept(a: Counts, b: Counts, table: Table, positive: int | None, least: int) -> np.ndarray:
-    """Which rates have enough rows in both models; predicted positives differ between them."""
+    """Return which rates have enough rows in both models.
+
+    Predicted positives differ between them.
+    """
     kept = [~np.isnan(compared_rates(c, table, positive, least)[0]) for c in (a, b)]
     return kept[0] & kept[1]
 
@@ -193,14 +196,16 @@ def _compared(statistic: Statistic, pair: Pair, level: float, support: int) -> C
 
 
 def _both(n_CABG: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The table of each model: summing out b's answers leaves a's, and the other way round."""
+    """Sum out b's answers for the table of a, and a's for that of b."""
     return n_CABG.sum(-2), n_CABG.sum(-3)
 
 
 def _resample(
     n_CABG: np.ndarray, draws: int, rng: np.random.Generator, strata: str
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Dirichlet shares of joint answers within each stratum (draws, C, A, B, G), and their mean."""
+    """Return Dirichlet shares of joint answers within each stratum (draws, C, A, B, G), and their
+    mean.
+    """
     if strata not in STRATA:
         raise InputError(f"strata {strata!r} is not known; there are: {', '.join(STRATA)}")
     axes = {"cell": (1, 2), "group": (0, 1, 2), "none": (0, 1, 2, 3)}[strata]
@@ -215,7 +220,7 @@ def _resample(
 
 
 def _swap(n_CABG: np.ndarray, draws: int, rng: np.random.Generator) -> np.ndarray:
-    """Tables in which each row's two answers were swapped by a fair coin."""
+    """Return tables in which each row's two answers were swapped by a fair coin."""
     out = np.empty((draws, *n_CABG.shape), dtype=np.int64)
     both = n_CABG + np.swapaxes(n_CABG, 1, 2)
     for i in range(n_CABG.shape[1]):

@@ -72,13 +72,13 @@ class GroupRate:
     better: str = "low"  # which direction is good for the people in question
 
     def table(self, n_CPG: np.ndarray, positive: int | None) -> np.ndarray:
-        """Outcomes (..., 1, 2, G): counted or not."""
+        """Return outcomes (..., 1, 2, G): counted or not."""
         part = self.part(n_CPG, positive or 0)
         whole = self.whole(n_CPG, positive or 0)
         return np.stack([part, whole - part], -2)[..., None, :, :]
 
     def counted(self, counts: Counts, positive: int) -> tuple[np.ndarray, np.ndarray]:
-        """Part and whole of each group, or what weighted rows are worth."""
+        """Return part and whole of each group, or what weighted rows are worth."""
         n_KG = counts.outcomes(self.table, positive)[0]
         return n_KG[0], n_KG.sum(0)
 
@@ -159,7 +159,7 @@ RATES = (
 
 
 def rate_named(name: str) -> GroupRate:
-    """The rate of a name, or an error with the nearest one."""
+    """Return the rate of a name, or raise an error with the nearest one."""
     known = {rate.name: rate for rate in RATES}
     if name not in known:
         raise InputError(f"there is no rate {name!r}{did_you_mean(name, known)}")
@@ -318,7 +318,7 @@ def against(
 def ratio_of_rates(
     part_a: float, whole_a: float, part_b: float, whole_b: float, level: float
 ) -> Estimate:
-    """One rate divided by another, with the logarithm's normal interval (Walter 1975)."""
+    """Return one rate divided by another, with the logarithm's normal interval (Walter 1975)."""
     if not part_b:
         reason = "the rate of the reference group is 0"
         return Estimate.undefined(reason, round(min(whole_a, whole_b)))
@@ -479,7 +479,8 @@ class Detectable:
 def smallest_gap(
     counts: Counts, least: int = 0, level: float = 0.95, power: float = POWER
 ) -> Detectable | None:
-    """The smallest gap in accuracy within a class that these counts show with that probability.
+    """Return the smallest gap in accuracy within a class that these counts show with that
+    probability.
 
     It is that of the two groups that are known best; gaps of smaller groups must be larger.
     """
@@ -506,7 +507,9 @@ def smallest_gap(
 def cell_rows(
     counts: Counts, gap: float, least: int = 0, level: float = 0.95, power: float = POWER
 ) -> int:
-    """Rows in each (class, group) cell that would show such a gap, at the accuracy seen here."""
+    """Return rows in each (class, group) cell that would show such a gap, at the accuracy seen
+    here.
+    """
     rates_RG, size_RG = compared_rates(counts, right_by_class, None, least)
     known_RG = ~np.isnan(rates_RG)
     pairs = sum(int(n * (n - 1) // 2) for n in known_RG.sum(1))
@@ -519,7 +522,7 @@ def cell_rows(
 
 
 def critical_values(pairs: int, level: float = 0.95, power: float = POWER) -> float:
-    """How many standard errors a gap must have to be shown with that probability."""
+    """Return how many standard errors a gap must have to be shown with that probability."""
     normal = NormalDist()
     return normal.inv_cdf(1 - (1 - level) / (2 * pairs)) + normal.inv_cdf(power)
 
@@ -533,7 +536,7 @@ def rows_needed(
     level: float = 0.95,
     power: float = POWER,
 ) -> list[tuple[int, int, int]]:
-    """Rows in all that show a gap between two groups, for each pair: (group, group, rows).
+    """Return rows in all that show a gap between two groups, for each pair: (group, group, rows).
 
     ``shares`` are those of the groups, ``rate`` the accuracy around which they differ, and
     ``positives`` the share of the class in which they do. Pairs come in order of need, the largest

@@ -63,7 +63,7 @@ class Pairing:
         return comparison_line(self.a, self.b, self.found)
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain JSON."""
+        """Return plain JSON."""
         found = None if self.found is None else {k: c.as_dict() for k, c in self.found.items()}
         return {
             "model": self.a,
@@ -80,12 +80,12 @@ def is_plain(method: str) -> bool:
 
 
 def baseline_of(names: Sequence[str]) -> str:
-    """What others are compared with: cross-entropy where it is there, else the first."""
+    """Return what others are compared with: cross-entropy where it is there, else the first."""
     return min(filter(is_plain, names), key=lambda name: ("@" in name, name), default=names[0])
 
 
 def pairings(subjects: Sequence[Sequence[Subject]], drawn: AuditOptions) -> list[Pairing]:
-    """Each file of an audit against the first, through each attribute."""
+    """Compare each file of an audit with the first, through each attribute."""
     by_attribute: dict[str, list[Subject]] = {}
     for of_file in subjects:
         for subject in of_file:
@@ -99,7 +99,7 @@ def pairings(subjects: Sequence[Sequence[Subject]], drawn: AuditOptions) -> list
 
 
 def pairing(a: Subject, b: Subject, attribute: str, drawn: AuditOptions) -> Pairing:
-    """Both on the same rows, matched by id where there is one."""
+    """Compare both on the same rows, matched by id where there is one."""
     x, y = a.rows, b.rows
     order_x, order_y, reason = _matched(x, y)
     if reason:
@@ -125,7 +125,7 @@ def pairing(a: Subject, b: Subject, attribute: str, drawn: AuditOptions) -> Pair
 
 
 def _matched(x: Predictions, y: Predictions) -> tuple[Any, Any, str]:
-    """Orders in which the rows of both are the same, or the reason why there are none."""
+    """Match the rows of both: the order of each, or the reason why there is none."""
     everything = slice(None)
     if x.classes != y.classes or x.groups != y.groups:
         return everything, everything, "their classes or groups are not the same"
@@ -175,7 +175,10 @@ class Limit:
         return measure_of(self.metric)
 
     def concerns(self, subjects: Sequence[AnySubject]) -> list[AnySubject]:
-        """The subjects that have the metric: groups and numbers have metrics of their own."""
+        """Return the subjects that have the metric.
+
+        Groups and numbers have metrics of their own.
+        """
         own = [
             s
             for s in subjects
@@ -184,7 +187,7 @@ class Limit:
         return own or list(subjects)
 
     def broken(self, subject: AnySubject) -> str | None:
-        """A sentence where the limit is broken; an undefined metric cannot pass."""
+        """Return a sentence where the limit is broken; an undefined metric cannot pass."""
         e = subject.estimates.get(self.metric)
         where = f"{subject.name}, by {subject.attribute}"
         if e is None:
@@ -206,14 +209,14 @@ class Limit:
 
 
 def _size(e: Estimate, end: str) -> float:
-    """How far a signed number is from 0: its value, at least (low) or at most (high)."""
+    """Return how far a signed number is from 0: its value, at least (low) or at most (high)."""
     if end == "low":
         return max(e.low, -e.high, 0.0)
     return abs(e.value) if end == "value" else max(-e.low, e.high)
 
 
 def broken_limits(limits: Sequence[Limit], subjects: Sequence[AnySubject]) -> list[str]:
-    """A sentence for every limit that is broken."""
+    """Return a sentence for every limit that is broken."""
     return [line for limit in limits for s in limit.concerns(subjects) if (line := limit.broken(s))]
 
 
@@ -250,7 +253,7 @@ def subjects_of(
     tell: Callable[[str], None] = complain,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> list[Subject]:
-    """One subject for each sensitive attribute that has groups, and for their intersection.
+    """Return one subject for each sensitive attribute that has groups, and for their intersection.
 
     Where memory is short, fewer draws are taken; an intersection of too many groups for any is
     left out. ``tell`` reports both. Claims about gaps allow for the number of attributes (Holm's
@@ -295,7 +298,10 @@ def _check_reference(tables: Sequence[Predictions], drawn: AuditOptions) -> None
 
 
 def _slices(rows: Predictions, drawn: AuditOptions) -> Slices | None:
-    """The worst slices of all rows; weights do not count here, because the test needs rows."""
+    """Return the worst slices of all rows.
+
+    Weights do not count here, because the test needs rows.
+    """
     context = rows.context
     if not context.columns:
         return None
@@ -310,7 +316,7 @@ def _slices(rows: Predictions, drawn: AuditOptions) -> Slices | None:
 
 
 def _smallest_gap(subject: Subject) -> dict[str, Any] | None:
-    """The smallest gap that the table shows with 80 % probability, and between whom."""
+    """Return the smallest gap that the table shows with 80 % probability, and between whom."""
     found = smallest_gap(subject.counts, subject.drawn.min_group, subject.drawn.level)
     return None if found is None else asdict(found)
 
@@ -321,7 +327,7 @@ def as_document(
     drawn: AuditOptions,
     numbers: Sequence[NumberSubject] = (),
 ) -> dict[str, Any]:
-    """All numbers of an audit, and how the intervals were made, as plain JSON."""
+    """Return all numbers of an audit, and how the intervals were made, as plain JSON."""
     return {
         "intervals": asdict(drawn) | {"reference": list(drawn.reference)},
         "audits": [
@@ -375,7 +381,7 @@ def write_json(
     drawn: AuditOptions,
     numbers: Sequence[NumberSubject] = (),
 ) -> None:
-    """All numbers of an audit in a file."""
+    """Write all numbers of an audit in a file."""
     content = as_document(subjects, pairings, drawn, numbers)
     write_named(path, json.dumps(content, indent=1, allow_nan=False) + "\n")
 
@@ -388,7 +394,7 @@ SHOWN = ("accuracy", "eo_mean", "demographic_parity", "worst_group_accuracy")
 
 
 def write_junit(path: Path, subjects: Sequence[AnySubject], limits: Sequence[Limit]) -> None:
-    """A test case for every limit and subject; a broken limit is a failure."""
+    """Write a test case for every limit and subject; a broken limit is a failure."""
     suite = ElementTree.Element("testsuite", name="shasam audit")
     failures = 0
     for subject in subjects:
@@ -422,7 +428,7 @@ def add_summary(
     limits: Sequence[Limit],
     pairings: Sequence[Pairing],
 ) -> None:
-    """Verdicts, headline metrics, limits and comparisons, added to the end of a file."""
+    """Add verdicts, headline metrics, limits and comparisons to the end of a file."""
     lines = ["## shasam audit", ""]
     for subject in subjects:
         if isinstance(subject, NumberSubject):
@@ -473,7 +479,7 @@ def print_audit(
     also: Sequence[str] | None,
     abstain: bool = False,
 ) -> None:
-    """All subjects and comparisons; ``also`` as in ``print_subject``."""
+    """Print all subjects and comparisons; ``also`` as in ``print_subject``."""
     screen = Screen()
     for subject in subjects:
         if isinstance(subject, NumberSubject):
@@ -487,7 +493,10 @@ def print_audit(
 
 
 def print_subject(subject: Subject, screen: Screen, also: Sequence[str] | None = ()) -> None:
-    """One model through one attribute; ``also`` are metrics beside the usual ten, None all."""
+    """Print one model through one attribute.
+
+    ``also`` are metrics beside the usual ten, None all.
+    """
     screen.print()
     screen.print(f"{subject.name}, by {subject.attribute}", style="bold")
     for line in verdict(subject):
@@ -522,7 +531,7 @@ def print_subject(subject: Subject, screen: Screen, also: Sequence[str] | None =
 
 
 def _binned(errors: Mapping[str, float]) -> str:
-    """How far binned scores can be off, metric by metric."""
+    """Say how far binned scores can be off, metric by metric."""
     told = ", ".join(f"{name} {error:.1g}" for name, error in errors.items() if error)
     return (
         f"scores were counted in {SCORE_BINS:,} bins, so that metrics of scores may be off by as "
@@ -531,7 +540,7 @@ def _binned(errors: Mapping[str, float]) -> str:
 
 
 def print_pairing(pair: Pairing, screen: Screen) -> None:
-    """Two files on the same rows: the sentence, and every metric's difference."""
+    """Print two files on the same rows: the sentence, and every metric's difference."""
     screen.print()
     screen.print(f"{pair.a} against {pair.b}, by {pair.attribute}", style="bold")
     screen.print(pair.line)
@@ -552,7 +561,7 @@ def print_pairing(pair: Pairing, screen: Screen) -> None:
 
 
 def _longest() -> int:
-    """Letters of the longest metric, and its arrow."""
+    """Return letters of the longest metric, and its arrow."""
     return max(map(len, catalogue.metrics())) + 2
 
 
@@ -571,7 +580,7 @@ def _cells(subject: Subject) -> Table:
 
 
 def _metrics(subject: Subject, names: Sequence[str], wide: bool) -> Table:
-    """The name of a metric is what --fail-over takes, so it is folded rather than cut off."""
+    """Tabulate metrics under the names that --fail-over takes, folded rather than cut off."""
     table = Table(title="Metrics, in % and points", title_justify="left", box=box.SIMPLE_HEAD)
     table.add_column("metric", overflow="fold", min_width=_longest())
     if wide:
@@ -593,7 +602,7 @@ def _label(subject: Subject, key: str) -> str:
 
 
 def _against(subject: Subject, reference: Reference) -> Table:
-    """Three rates of every group against the reference; JSON and the page have all six."""
+    """Return three rates of every group against the reference; JSON and the page have all six."""
     table = Table(title=f"Against {reference.says}", title_justify="left", box=box.SIMPLE_HEAD)
     table.add_column("rate", overflow="fold")
     table.add_column("group", overflow="fold")
@@ -619,7 +628,7 @@ def _over_time(timeline: Timeline) -> Table:
 
 
 def _abstention(subject: Subject) -> Table | str:
-    """Share of every group that is answered, and accuracy of those answers."""
+    """Return the share of every group that is answered, and accuracy of those answers."""
     if not subject.abstention:
         return "--abstain needs probabilities; name their column with --score"
     title = "Answering only where it is sure: % of each group answered (% of answers right)"
@@ -660,7 +669,7 @@ def _slice_table(found: Slices) -> Table:
 
 
 def _shown(e: Estimate, digits: int) -> tuple[str, str]:
-    """Value and interval, or a dash and the reason why there is none."""
+    """Return value and interval, or a dash and the reason why there is none."""
     if not e.defined:
         return "–", e.reason or ""
     return percent(e.value, digits), f"{percent(e.low, digits)} – {percent(e.high, digits)}"
