@@ -19,7 +19,7 @@ help:
 	@echo "make test-cpus  the fast tier seven times, as other processors and thread counts would run it"
 	@echo "make audit-dependencies   known vulnerabilities of what the tests run with, and sbom.cdx.json"
 	@echo "make dist       wheel and sdist, checked, in dist/"
-	@echo "make test-reliability   the reliability tests of docs/reliability.md, at their full figures"
+	@echo "make test-reliability   the tests of experiments/reliability, at their full figures"
 	@echo "make fuzz       mutated images, specifications, runs, tables and arrays for MINUTES=10"
 	@echo "make bench      speed: ratios to peers and to the limits of this machine"
 	@echo "make lint       ruff and mypy"

@@ -2,7 +2,7 @@
 
 Models are simulated whose TPR and FPR are flat along the number, change in a straight line, or dip
 at one place. The number is confounded with the class: that of positive rows is larger by 1.4
-standard deviations. ``--write`` puts the table into ``docs/coverage.md``.
+standard deviations. ``--write`` puts the table into ``experiments/coverage/README.md``.
 
 Bands and gaps are about the smoothed curve, so the truth is the smoothed true rate; "of the law"
 takes the gap of the true rate itself, between the same quantiles.
@@ -145,7 +145,7 @@ def main() -> None:
     parser.add_argument("--draws", type=int, default=300)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=1)
-    parser.add_argument("--write", action="store_true", help="into docs/coverage.md")
+    parser.add_argument("--write", action="store_true", help="into experiments/coverage/README.md")
     given = parser.parse_args()
     found = {job: Tally() for job in itertools.product(SHAPES, ROWS)}
     with ProcessPoolExecutor(given.jobs) as pool:

@@ -5,8 +5,8 @@ groups, and ones whose gap a few groups carry. Designs have 2, 6 or 20 groups, o
 sizes, with two or four classes. Half of them sample rows; half fix the size of every (class, group)
 cell. Further designs have few carriers and a fixed gap, the races of COMPAS with a group of 31 rows
 among them. A second simulation asks the same of calibration errors. ``--write`` puts the tables
-into ``docs/coverage.md`` and the numbers into ``src/shasam/metrics/coverage.json``, from which an
-interval knows that it is approximate.
+into ``experiments/coverage/README.md`` and the numbers into ``src/shasam/metrics/coverage.json``,
+from which an interval knows that it is approximate.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ from shasam.metrics.resampling import Resampling
 from shasam.metrics.scores import CALIBRATION_BINS, ScoreRows, calibration_error
 
 ROOT = Path(__file__).parent.parent
-DOCS, NUMBERS = ROOT / "docs" / "coverage.md", ROOT / "src/shasam/metrics/coverage.json"
+DOCS = ROOT / "experiments/coverage/README.md"
+NUMBERS = ROOT / "src/shasam/metrics/coverage.json"
 METRICS = (
     "accuracy",
     "worst_group_accuracy",

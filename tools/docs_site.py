@@ -1,9 +1,9 @@
 """Pages of the documentation site that are no files of docs/: a hook of mkdocs (mkdocs.yml).
 
-README, CHANGELOG, CONTRIBUTING and SECURITY stand in the root of the repository and the pages of
-experiments beside their records. They are added here with their links set right, so that the same
-files read well on the site and in the repository. The page of the command line is made from the
-commands themselves.
+README, CHANGELOG, CONTRIBUTING and SECURITY stand in the root of the repository, the pages of
+experiments beside their records and the promises beside their tests. They are added here with their
+links set right, so that the same files read well on the site and in the repository. The page of the
+command line is made from the commands themselves.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ HOME = {
     "CHANGELOG.md": "CHANGELOG.md",
     "CONTRIBUTING.md": "CONTRIBUTING.md",
     "SECURITY.md": "SECURITY.md",
+    "tests/promises.md": "promises.md",
 }
 ORDER = ("faces", "embeddings", "audit", "submodular", "mining")
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")

@@ -59,13 +59,13 @@ _UNIFORM = (
 
 
 def input_shape(model: Model) -> tuple[int, ...]:
-    """The shape of one row of the first input."""
+    """Return the shape of one row of the first input."""
     dim = model.spec.data.features_dim
     return (dim,) if dim is not None and model.front is None else (model.size, model.size, 3)
 
 
 def description(model: Model, sha256: str | None = None) -> dict[str, Any]:
-    """Plain values; ``config.json`` of a hub folder, and the metadata of the other formats."""
+    """Describe a model in plain values: ``config.json`` of a hub folder, metadata elsewhere."""
     spec = model.spec.as_dict()
     for part, fields in _PRIVATE.items():
         spec[part].update(dict.fromkeys(fields))
@@ -166,12 +166,12 @@ class Graph(nn.Module):
         return scores_BC, self.method.decision(scores_BC, group, uniform)
 
     def onnx_encoder(self) -> OnnxEncoder | None:
-        """The encoder, where it is an ONNX graph already, which torch cannot write again."""
+        """Return the encoder, where it is an ONNX graph already, which torch cannot write again."""
         first = self.method.encoder if self.front is None else self.front
         return first if isinstance(first, OnnxEncoder) else None
 
     def behind(self, encoder: OnnxEncoder) -> Graph:
-        """What follows the encoder: a graph of its vectors."""
+        """Return what follows the encoder: a graph of its vectors."""
         rest = copy.deepcopy(self)
         rest.vectors = True
         if rest.front is None:
@@ -180,13 +180,13 @@ class Graph(nn.Module):
         return rest
 
     def names(self) -> list[str]:
-        """The inputs in their order."""
+        """Return the inputs in their order."""
         first = "vectors" if self.vectors else "pixels"
         return [first, "group", "uniform"] if self.by_group else [first]
 
 
 def examples(shape: tuple[int, ...], graph: Graph, groups: int, n: int = 2) -> tuple[Tensor, ...]:
-    """Random inputs of ``n`` rows, alike at every call: to trace a graph and to check a file."""
+    """Draw ``n`` random inputs, alike at every call: to trace a graph and to check a file."""
     generator = torch.Generator().manual_seed(0)
     if graph.vectors:
         first = torch.randn(n, *shape, generator=generator)
@@ -206,7 +206,7 @@ _PREFIX = "encoder/"  # of every name of the encoder's graph: the two graphs sha
 
 
 def with_encoder(rest: Any, encoder: OnnxEncoder, size: int) -> Any:
-    """The graph ``rest``, whose first input are vectors, behind the encoder.
+    """Return the graph ``rest``, whose first input are vectors, behind the encoder.
 
     The input becomes ``pixels``, uint8 (batch, size, size, 3).
     """
@@ -245,7 +245,7 @@ def with_encoder(rest: Any, encoder: OnnxEncoder, size: int) -> Any:
 
 
 def _preparation(encoder: OnnxEncoder, taken: str) -> tuple[list[Any], list[Any]]:
-    """Nodes and constants that bring ``pixels`` to what the encoder's input ``taken`` wants."""
+    """Return nodes and constants that turn ``pixels`` into the encoder's input ``taken``."""
     from onnx import TensorProto, helper, numpy_helper
 
     config = encoder.config
@@ -274,7 +274,7 @@ def _preparation(encoder: OnnxEncoder, taken: str) -> tuple[list[Any], list[Any]
 
 
 def _of_one_version(seeing: Any, rest: Any) -> tuple[Any, Any]:
-    """Both graphs with operators of the newer version of the two."""
+    """Return both graphs with operators of the newer version of the two."""
     from onnx import version_converter
 
     old, new = (
@@ -329,7 +329,7 @@ def write_hub(model: Model, run: Path, out: Path) -> None:
 
 
 def _card_metadata(model: Model, run: RunDirectory, subject: Subject) -> dict[str, Any]:
-    """The YAML head of a model card: https://huggingface.co/docs/hub/model-cards."""
+    """Return the YAML head of a model card: https://huggingface.co/docs/hub/model-cards."""
     task = _TASKS.get(model.method.encoder.inputs, "image-classification")
     dataset = {
         "type": re.sub(r"[^\w.-]", "-", model.spec.data.name),
@@ -415,7 +415,7 @@ def export(
 
 
 def _onnx(model: Model) -> bytes:
-    """ONNX, any batch size; what the file says of itself is in its metadata, as JSON."""
+    """Write ONNX, any batch size; the metadata says what the file is, as JSON."""
     import onnx
 
     graph = Graph(model)
@@ -440,7 +440,7 @@ def _onnx(model: Model) -> bytes:
 
 
 def _written(graph: Graph, shape: tuple[int, ...], groups: int) -> Any:
-    """A graph of torch as ONNX."""
+    """Return a graph of torch as ONNX."""
     given = examples(shape, graph, groups)
     batch = torch.export.Dim("batch", min=1, max=1 << 20)
     with _quiet():
@@ -473,20 +473,20 @@ def _run_onnx(content: bytes, names: Sequence[str]) -> Callable[..., list[np.nda
 
 
 def _safetensors(model: Model) -> bytes:
-    """The weights, with the description in the header; ``shasam.load`` reads it back."""
+    """Return the weights, with the description in the header; ``shasam.load`` reads it back."""
     tensors = {k: v.cpu().contiguous() for k, v in model.method.state_dict().items()}
     return save(tensors, metadata=_metadata(model))
 
 
 def _metadata(model: Model) -> dict[str, str]:
-    """The description as JSON, and its names by themselves for readers who want no more."""
+    """Return the description as JSON, and its names by themselves for readers who want no more."""
     body = description(model)
     short = {key: json.dumps(body[key]) for key in ("classes", "groups")}
     return {HEADER: json.dumps(body), **short}
 
 
 def _check(graph: Graph, model: Model, run: Callable[..., list[Any]]) -> None:
-    """The file must say what the model says, on another batch size than it was made with."""
+    """Refuse a file that does not say what the model says, on another batch size than its own."""
     given = examples(input_shape(model), graph, len(model.groups), _CHECKED)
     with torch.no_grad():
         wanted = [value.numpy() for value in graph(*given)]
@@ -501,7 +501,7 @@ def _check(graph: Graph, model: Model, run: Callable[..., list[Any]]) -> None:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """torch's exporters log and warn about themselves (torchvision, its own deprecations)."""
+    """Silence torch's exporters, which log and warn about themselves."""
     logger = logging.getLogger("torch.onnx")
     level = logger.level
     logger.setLevel(logging.ERROR)

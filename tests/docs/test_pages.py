@@ -53,8 +53,9 @@ ONLY_PARSED = {
     "shasam train balanced --data celeba --root DIR --setting a/m --encoder efficientnet-lite0 --size 96 --freeze 8 --cache --steps 400": "minutes",  # noqa: E501
     "shasam embed --encoder efficientnet-lite0 --data celeba --root DIR --allow-missing --size 128 --out celeba.parquet": "minutes",  # noqa: E501
     "shasam reproduce table2 --profile frozen --features celeba.parquet --seeds 10 --keep experiments/frozen-efficientnet": REPRODUCED,  # noqa: E501
-    "python -m pytest tests/test_structure.py -n 0": "tests that start tests",
     "python -m experiments.learns": "hours",
+    "shasam select s3://bucket/shards -k 1000 --engine ray --group-column country --at-most 50": "needs a bucket",  # noqa: E501
+    "shasam audit served.csv --label smiling --sensitive gender": "the run of this test has other classes; test_serving.py has its own",  # noqa: E501
 }
 # packages that pages use and that the tests do without: blocks with them are left out
 NOT_INSTALLED = [name for name in ("datasets", "fastapi") if find_spec(name) is None]
@@ -209,7 +210,7 @@ def world(
     return tmp_path
 
 
-SHORT_PAGES = ("docs/benchmarks.md", "docs/files.md", "docs/promises.md")
+SHORT_PAGES = ("docs/benchmarks.md", "docs/files.md")
 
 
 @pytest.mark.parametrize(

@@ -100,7 +100,7 @@ def test_parity_of_cells_of_fixed_size_is_not_excused_by_the_mix_of_classes() ->
 
 @pytest.mark.slow
 def test_fair_models_are_called_unequal_as_rarely_as_stated_and_intervals_hold() -> None:
-    """A smaller number of models than in docs/coverage.md, all designs together."""
+    """A smaller number of models than in experiments/coverage, all designs together."""
     tallies: dict[str, Tally] = {}
     for design, model in jobs_of():
         tally = simulate((design, model), 25, 200, (7, 0))

@@ -73,7 +73,7 @@ def test_intervals_cover_the_truth_nineteen_times_in_twenty(gap: str) -> None:
 def test_coverage_does_not_fall_below_93_per_cent(gap: str, size: int) -> None:
     for name, share in coverage(np.array(GAPS[gap]), size, 400, 11).items():
         # Three sigma of 400 simulations are 3.8 points. The worst cell is covered more often than
-        # 97 % in small cells, which is on the careful side: docs/coverage.md has the figures.
+        # 97 % in small cells, which is on the careful side: see experiments/coverage.
         assert share >= 0.93 - 0.038, name
 
 

@@ -18,7 +18,7 @@ from shasam.commands.compare import _grid, _show
 from shasam.errors import SpecError
 from shasam.metrics import Comparison, compare_seeds
 from shasam.metrics.counts import Counts
-from shasam.metrics.power import cell_rows, critical_values, smallest_gap
+from shasam.metrics.rates import cell_rows, critical_values, smallest_gap
 from shasam.output import Screen
 from shasam.registry import lookup, names
 from shasam.report import write_report

@@ -36,7 +36,7 @@ def trained(out, method, **more):
         ("supcon", {}),
         ("fdvae", {}),
         ("tadet", {"model": {"encoder": "vit", "depth": 1, "patch": 8}}),
-        # 32 px: on maps of 1x1, oneDNN 3.12 reads unset memory in bfloat16 (docs/training.md)
+        # 32 px: on maps of 1x1, oneDNN 3.12 reads unset memory in bfloat16 (experiments/speed)
         ("ce", {"train": {"precision": "bf16-mixed"}, "data": {"size": 32}}),
     ],
     ids=["ce", "supcon", "fdvae", "tadet on a ViT", "ce in bfloat16"],

@@ -48,7 +48,7 @@ class PullApart(TwoStage):
 
 def make(method_class=CE, seed=0, **config):
     torch.manual_seed(seed)
-    encoder = ResNet18(width=8, embed_dim=16)  # narrower ones: docs/training.md, Equal bits
+    encoder = ResNet18(width=8, embed_dim=16)  # narrower ones: experiments/speed, Equal bits
     return method_class(method_class.Config(**config), encoder, 2, 2)
 
 

@@ -178,19 +178,18 @@ def audit(
     level
         Confidence level of the intervals.
     """
+    import shasam.report.audits as audits
     from shasam.files import check_writable
     from shasam.output import complain, say
-    from shasam.report.audits import add_summary, broken_limits, limits_of, pairings, write_junit
     from shasam.report.columns import Columns
     from shasam.report.scenarios import judged, read_scenarios, write_scenarios
     from shasam.report.subject import AuditOptions
-    from shasam.report.terminal import print_audit
 
     if plan:
         return print_plan(groups, gap, rate, base_rate, level, power)
     if not files:
         raise SpecError("name a table of predictions, such as predictions.csv")
-    limits = limits_of(fail_over or [], along=True)
+    limits = audits.limits_of(fail_over or [], along=True)
     if junit is not None and not limits:
         raise SpecError("--junit reports limits; give one with --fail-over, such as eo_mean=0.05")
     for file in (json, html, junit, csv, markdown, scenarios_out):
@@ -215,24 +214,24 @@ def audit(
             raise SpecError("--regression writes --json and --html; leave out the other files")
         return _regressions(files, columns, drawn, json, html)
     subjects, numbers = _measured(files, columns, drawn)
-    pairs = pairings(subjects, drawn)
+    pairs = audits.pairings(subjects, drawn)
     flat: list[AnySubject] = [*(subject for of_file in subjects for subject in of_file), *numbers]
-    found = judged(agreed, flat)
+    found = judged(agreed, flat) if agreed else []
     if scenarios_out is not None:
         write_scenarios(scenarios_out, found)
     # Files come before the text: a pipe such as "| head" may close before all of it is read.
     written = _OutputFiles(json, html, figures)
     lines = written.write(subjects, pairs, numbers, drawn, _command(files, columns, drawn))
     if junit is not None:
-        write_junit(junit, flat, limits)
+        audits.write_junit(junit, flat, limits)
         lines.append(f"checks: {junit}")
     if summary is not None:
-        add_summary(summary, flat, limits, pairs)
+        audits.add_summary(summary, flat, limits, pairs)
     also = None if all_metrics else [limit.metric for limit in limits]
-    print_audit(flat, pairs, also, abstain)
+    audits.print_audit(flat, pairs, also, abstain)
     for told in (*lines, *(j.line for j in found)):
         say(told)
-    broken = broken_limits(limits, flat)
+    broken = audits.broken_limits(limits, flat)
     broken += [f"scenario: {j.line}" for j in found if j.broken]
     for line in broken:
         complain(line)
@@ -286,7 +285,7 @@ class _OutputFiles:
 def _regressions(
     files: list[Path], columns: Columns, drawn: AuditOptions, json: Path | None, html: Path | None
 ) -> None:
-    """Errors of numbers: the same table, other measures."""
+    """Audit errors of numbers: the same table, other measures."""
     from shasam.output import Screen, say
     from shasam.report.regression_audit import (
         print_regression,
@@ -314,7 +313,7 @@ def _regressions(
 def _measured(
     files: list[Path], columns: Columns, drawn: AuditOptions
 ) -> tuple[list[list[Subject]], list[NumberSubject]]:
-    """Every file through every attribute, with a bar where it takes a while."""
+    """Measure every file through every attribute, with a bar where it takes a while."""
     from shasam.output import shown_progress
     from shasam.report.along import numbers_of_audit
     from shasam.report.audits import subjects_of
@@ -327,19 +326,20 @@ def _measured(
             told = progress(f"reading {name}")
             read = read_predictions(file, columns, name, ids=len(files) > 1, progress=told)
             out.append(subjects_of(read, drawn, progress=progress(f"measuring {name}")))
-            numbers += numbers_of_audit(read, drawn)
+            if any(rows.numbers is not None for rows in read):
+                numbers += numbers_of_audit(read, drawn)
     return out, numbers
 
 
 def _distinct(files: list[Path]) -> list[str]:
-    """Short names that tell the files apart: predictions.parquet is named by its run."""
+    """Return short names that tell the files apart: predictions.parquet is named by its run."""
     stems = [f.parent.name if f.stem == "predictions" and f.parent.name else f.stem for f in files]
     stems = ["standard input" if s == "-" else s for s in stems]
     return [s if stems.count(s) == 1 else f"{s} ({i + 1})" for i, s in enumerate(stems)]
 
 
 def _command(files: list[Path], columns: Columns, drawn: AuditOptions) -> str:
-    """The command line that gives the same page again, without the folders it was made in."""
+    """Return the command line that gives the same page again, without the author's folders."""
     import shlex
     from dataclasses import fields
 
@@ -363,8 +363,8 @@ def _command(files: list[Path], columns: Columns, drawn: AuditOptions) -> str:
 def print_plan(
     groups: str | None, gap: float, rate: float, base_rate: float, level: float, power: float
 ) -> None:
-    """How many rows show a gap between every two groups."""
-    from shasam.metrics.power import rows_needed
+    """Print how many rows show a gap between every two groups."""
+    from shasam.metrics.rates import rows_needed
     from shasam.output import Screen
 
     try:
@@ -389,7 +389,7 @@ def write_form(
     level: float,
     places: tuple[Path | None, Path | None, Path | None, Path | None],
 ) -> None:
-    """The form of a regulator from one table."""
+    """Write the form of a regulator from one table."""
     from shasam.output import Screen, say
     from shasam.report.bias_audit import bias_audit, header_of, print_bias_audit, write_bias_audit
 

@@ -145,7 +145,7 @@ def compare(
 def _searched(
     grid: Mapping[str, Any], trials: int, train: Callable[[list[RunSpec]], list[Outcome]]
 ) -> list[dict[str, Any]]:
-    """The entries of a grid with the settings that a search has found, on its first seed."""
+    """Return the entries of a grid with the settings that a search has found, on its first seed."""
     from shasam.pipeline.search import search
     from shasam.pipeline.sweeps import expand
     from shasam.spec.layers import full_keys
@@ -165,7 +165,7 @@ def _searched(
 
 
 def seconds_of(text: str | None) -> float:
-    """Seconds of ``90s``, ``10m`` or ``2h``; without end where nothing is asked for."""
+    """Convert ``90s``, ``10m`` or ``2h`` to seconds; without end where nothing is asked for."""
     if text is None:
         return math.inf
     found = re.fullmatch(r"(\d{1,7}(?:\.\d{1,3})?)([smh])", text.strip())
@@ -175,7 +175,7 @@ def seconds_of(text: str | None) -> float:
 
 
 def left_out(specs: Sequence[RunSpec], runs: int) -> list[str]:
-    """What the time was too short for, by method and dial, with the seeds that are missing."""
+    """Say what the time was too short for, by method and dial, with the missing seeds."""
     if not specs:
         return []
     from shasam.registry import lookup
@@ -196,7 +196,10 @@ def left_out(specs: Sequence[RunSpec], runs: int) -> list[str]:
 def _grid(
     methods: list[str], base: dict[str, Any], profile: str, seeds: int, *, front: bool = False
 ) -> dict[str, Any]:
-    """Every method with every seed, or every value of its dial; the split follows the seed."""
+    """Return every method with every seed, or every value of its dial.
+
+    The split follows the seed.
+    """
     from shasam.registry import lookup
 
     runs: list[dict[str, Any]] = []
@@ -239,7 +242,7 @@ def _show(
     thumbnails: bool,
     console: Screen,
 ) -> None:
-    """Tables and the advice on the screen and as Markdown, and the page."""
+    """Show tables and the advice on the screen, as Markdown, and on the page."""
     from shasam.files import write_atomic
     from shasam.metrics import catalogue
     from shasam.output import markdown_text
@@ -286,7 +289,7 @@ def _show(
 def _print_tables(
     rows: Sequence[ResultRow], fronts: Mapping[str, Mapping[str, ModelFront]], console: Screen
 ) -> None:
-    """How good each method is, and what a run of it took."""
+    """Print how good each method is, and what a run of it took."""
     from rich import box
     from rich.table import Table
 

@@ -182,7 +182,7 @@ def _packed(source, size: int, console: Screen):
 
 @contextmanager
 def _progress(console: Screen) -> Iterator[Callable[[int, int], None]]:
-    """A bar with rate and time left, which appears when there is something to pack."""
+    """Yield a bar with rate and time left, which appears when there is something to pack."""
     from rich.progress import (
         BarColumn,
         MofNCompleteColumn,

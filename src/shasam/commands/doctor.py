@@ -111,7 +111,7 @@ def _cache() -> Finding:
 
 
 def extras() -> Iterator[tuple[str, list[str], list[str]]]:
-    """Each extra of the installed package: what it lacks, and what there is of it."""
+    """Yield each extra of the installed package: what it lacks, and what there is of it."""
     try:
         needs = metadata.requires("shasam") or []
     except metadata.PackageNotFoundError:
@@ -189,7 +189,7 @@ def _try_training(folder: Path) -> str:
 
 
 def private(text: str) -> str:
-    """Without the home folder and the name of the user, wherever they stand in a path."""
+    """Leave out the home folder and the name of the user, wherever they stand in a path."""
     home = str(Path.home())
     if len(home) > 1:
         text = re.sub(rf"{re.escape(home)}(?![\w.-])", "~", text)

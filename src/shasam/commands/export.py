@@ -50,7 +50,7 @@ def export(
 
 
 _HINTS = {
-    "onnx": "onnxruntime.InferenceSession({file}); docs/export.md has an example",
+    "onnx": "onnxruntime.InferenceSession({file}); docs/serving.md has an example",
     "safetensors": "shasam.load({file})",
     "hub": "shasam.load({file}); push it: huggingface_hub.upload_folder(repo_id=…, folder_path=…)",
 }

@@ -77,7 +77,7 @@ _PARTS: dict[str, type[BaseModel]] = {"data": DataSpec, "model": ModelSpec, "tra
 
 
 def flag(argument: Argument) -> str:
-    """What the command line calls an argument of the library, with its value.
+    """Write an argument of the library as the command line calls it, with its value.
 
     A key of the specification that has no flag of its own is given with ``--set``.
     """
@@ -96,7 +96,7 @@ def flag(argument: Argument) -> str:
 
 
 def given(part: BaseModel) -> dict[str, Any]:
-    """The fields of a part that were given as flags."""
+    """Return the fields of a part that were given as flags."""
     return part.model_dump(mode="json", exclude_unset=True)
 
 
@@ -107,7 +107,7 @@ def layer(
     set_: Sequence[str] | None = None,
     **top: Any,
 ) -> dict[str, Any]:
-    """Flags as a layer of the specification, ``--set`` on top."""
+    """Return flags as a layer of the specification, ``--set`` on top."""
     parts = {"data": given(data), "model": given(model), "train": given(train)}
     body = {key: value for key, value in {**top, **parts}.items() if value not in (None, {})}
     return merge(body, parse_set(set_ or []))

@@ -46,7 +46,7 @@ def methods(name: str | None = None) -> None:
 
 
 def _options_of(config: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, str, str]]:
-    """Name, default and sentence of every option; those of a part of options follow it."""
+    """Yield name, default and sentence of every option; those of a part of options follow it."""
     for name, field in config.model_fields.items():
         default = field.get_default(call_default_factory=True)
         if not isinstance(default, BaseModel):
@@ -60,7 +60,7 @@ def _options_of(config: type[BaseModel], prefix: str = "") -> Iterator[tuple[str
 
 
 def _choices(annotation: object) -> str:
-    """What an option without a sentence may be."""
+    """Return what an option without a sentence may be."""
     if isinstance(annotation, type):
         return annotation.__name__
     return str(annotation).replace("typing.", "")

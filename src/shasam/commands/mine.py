@@ -106,7 +106,7 @@ def mine(
 
 
 def _miner_of(name: str, words: Sequence[str]) -> Miner:
-    """The miner of a name with ``key=value`` settings, which are those of training."""
+    """Return the miner of a name with ``key=value`` settings, which are those of training."""
     from pydantic import ValidationError
 
     from shasam.mining import MiningConfig
@@ -129,7 +129,7 @@ def _miner_of(name: str, words: Sequence[str]) -> Miner:
 
 
 def draw_scenes(folder: Path, which: str, *, k: int, seed: int) -> None:
-    """One picture per scene: the same points and seed for every miner."""
+    """Draw one picture per scene: the same points and seed for every miner."""
     from shasam.data.sources.clusters import SCENES
     from shasam.mining.offline import mine_scene
     from shasam.output import say

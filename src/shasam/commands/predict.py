@@ -121,7 +121,7 @@ def predict(
 
 
 def _path_column(model: Model, images: Path, asked: str | None) -> str:
-    """The column that is asked for, the one of training, or one that looks like it."""
+    """Return the column that is asked for, the one of training, or one that looks like it."""
     from shasam.data.folder import PATH, check_named, path_column
     from shasam.tables import open_table
 
@@ -137,7 +137,7 @@ def _path_column(model: Model, images: Path, asked: str | None) -> str:
 
 
 def _kept(model: Model, path: Path, keep: str, used: list[str]) -> OtherColumns | None:
-    """What is kept of a table; folders, single images and arrays have no columns."""
+    """Return what is kept of a table; folders, single images and arrays have no columns."""
     from shasam.data.vector_files import TABLES as VECTOR_TABLES
     from shasam.errors import InputError
     from shasam.pipeline.prediction import other_columns
@@ -197,7 +197,7 @@ def _pictures(
     jobs: int | None,
     kept: OtherColumns | None,
 ) -> tuple[Iterator[PredictionBlock], int | None, str]:
-    """The rows, how many there will be where that is known, and which files are left alone."""
+    """Return the rows, how many there will be if that is known, and which files are left alone."""
     from shasam.data.folder import Folder
     from shasam.errors import InputError
     from shasam.pipeline.prediction import (

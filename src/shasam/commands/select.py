@@ -177,7 +177,7 @@ def _why_sharded(
     alone: list[Any],
     memory: int | None,
 ) -> str | None:
-    """Why ranges of files are read and not all rows; None where they are read whole.
+    """Return why ranges of files are read and not all rows; None where they are read whole.
 
     ``alone`` are flags that the method sharded does not go with.
     """
@@ -235,7 +235,7 @@ def _from_shards(
 
 
 def _quotas(words: list[str]) -> int | dict[str, int]:
-    """10, or NAME=10 several times.
+    """Parse quotas: 10, or NAME=10 several times.
 
     >>> _quotas(["10"]), _quotas(["a=3", "b=4"])
     (10, {'a': 3, 'b': 4})
@@ -283,7 +283,7 @@ def _from_rows(
 
 
 def matrix(features: VectorRows) -> np.ndarray:
-    """float32 (N, D): the mapped file as it is, or a copy where its type or parts ask for one."""
+    """Return float32 (N, D): the mapped file as is, or a copy where its type or parts need one."""
     import numpy as np
 
     part = features.parts[0]
@@ -336,7 +336,7 @@ def write(
     costs: list[float] | None,
     facts: dict[str, Any],
 ) -> None:
-    """One row per pick; what is known of all of them stands in the metadata of the schema."""
+    """Write one row per pick; what is known of all picks stands in the schema's metadata."""
     import json
     from dataclasses import asdict
 
@@ -377,7 +377,7 @@ def write(
 
 
 def summary(told: SelectionResult, out: Path) -> list[str]:
-    """What was reached, and how far it can be from the best."""
+    """Return what was reached, and how far it can be from the best."""
     lines = [f"{len(told.selection)} rows: {out}"]
     if told.estimate is not None:
         lines.append(f"from the sample: {told.estimate}")

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 def print_answer(run: RunDirectory, plain: RunDirectory | None, console: Screen) -> None:
-    """The model beside plain cross-entropy, and the command that most people type next."""
+    """Print the model beside plain cross-entropy, and the command that most people type next."""
     from shasam.report.answer import PLAIN, RunAnswer, next_command, plain_command
 
     _print_learnt(run, console)
@@ -63,7 +63,7 @@ def _print_learnt(run: RunDirectory, console: Screen) -> None:
 
 
 def print_summary(run: RunDirectory, console: Screen) -> None:
-    """Accuracy, EO and the worst cell in per cent, with intervals, for each kind of feature."""
+    """Print accuracy, EO and the worst cell in per cent, with intervals, by kind of feature."""
     metrics, provenance = run.metrics(), run.provenance()
     _print_learnt(run, console)
     title = f"{run.spec().method} on the test split (%, 95 % interval; worst: worst cell)"
@@ -100,7 +100,7 @@ def print_summary(run: RunDirectory, console: Screen) -> None:
 
 
 def _representation(metrics: dict[str, Any]) -> Table:
-    """The natural head on each kind of feature, and how well the group is read from it."""
+    """Return the natural head on each kind of feature, and how well the group is read from it."""
     title = "classifiers on the frozen features and the training data as they are (%)"
     table = Table(title=title, box=box.SIMPLE_HEAD)
     table.add_column("features", no_wrap=True)
@@ -277,7 +277,7 @@ def train(
 
 
 def _say_start(spec: RunSpec, data: DataFlags, line: str, progress: TrainingProgress) -> None:
-    """The column that paths are read from, if it was found by itself, and which network it is."""
+    """Say which column paths are read from, if it was found by itself, and which network it is."""
     if spec.data.path_column != given(data).get("path_column", "path"):
         progress.say(f"paths are read from the column {spec.data.path_column!r}")
     if line:
@@ -311,7 +311,7 @@ def _plain(
     runtime: Runtime,
     progress: TrainingProgress,
 ) -> RunDirectory | None:
-    """Plain cross-entropy with the flags of a run; None where that is what was trained."""
+    """Train plain cross-entropy with the flags of a run; None where that is what was trained."""
     from shasam.pipeline.execute import execute
     from shasam.report.answer import PLAIN
     from shasam.spec import resolve

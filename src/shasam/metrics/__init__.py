@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from shasam.metrics.catalogue import Metric, metrics, register
+from shasam.metrics.catalogue import (
+    Claim,
+    Contrast,
+    Metric,
+    adjusted,
+    claim_of,
+    holm,
+    metrics,
+    register,
+    widest,
+)
 from shasam.metrics.confidence import Answered, abstention, fit_temperature
 from shasam.metrics.counts import Counts, Estimate, as_json, intersect
 from shasam.metrics.curves import Curves, RateCurve, evaluate_curves
 from shasam.metrics.evaluation import Period, evaluate, evaluate_counts, names_of, over_time, values
-from shasam.metrics.paired import (
-    Claim,
-    Comparison,
-    Contrast,
-    Spread,
-    adjusted,
-    claim_of,
-    compare,
-    compare_seeds,
-    holm,
-    over_seeds,
-    widest,
-)
+from shasam.metrics.paired import Comparison, Spread, compare, compare_seeds, over_seeds
 from shasam.metrics.rates import (
     GroupContrast,
     GroupRate,

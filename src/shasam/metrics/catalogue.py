@@ -1,4 +1,4 @@
-"""Every metric is declared here once: name, label, meaning, formula, and when it is undefined.
+"""Declare every metric once: name, label, formula, when it is undefined; and claims about gaps.
 
 Evaluation, comparisons, tables, pages and documentation read this list. A metric of one's own is
 one more entry, by ``catalogue.register(mine)`` or an entry point of the group ``shasam.metrics``:
@@ -15,9 +15,11 @@ one more entry, by ``catalogue.register(mine)`` or an entry point of the group `
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
+from itertools import permutations
+from typing import Any
 
 import numpy as np
 
@@ -27,6 +29,7 @@ from shasam.metrics import counts as outcomes
 from shasam.metrics import scores
 from shasam.metrics.counts import (
     Counts,
+    Estimate,
     accuracy,
     class_recalls,
     empty_cell,
@@ -38,6 +41,7 @@ from shasam.metrics.counts import (
     nothing_missing,
     recalls,
 )
+from shasam.metrics.intervals import newcombe, wilson_ends
 from shasam.metrics.rates import RATES
 from shasam.metrics.resampling import (
     Average,
@@ -47,6 +51,7 @@ from shasam.metrics.resampling import (
     Statistic,
     average,
     average_range,
+    compared_rates,
     largest,
     total,
 )
@@ -146,7 +151,7 @@ SHOWN = {
 
 
 def shown(place: str) -> dict[str, Metric]:
-    """The metrics of a place by name."""
+    """Return the metrics of a place by name."""
     return {name: named(name) for name in SHOWN[place]}
 
 
@@ -199,7 +204,7 @@ def _look_for_plugins() -> None:
 
 
 def find(name: str) -> Metric | None:
-    """The metric of a name; ``ece_men`` is the metric ``ece`` of the group ``men``."""
+    """Find the metric of a name; ``ece_men`` is the metric ``ece`` of the group ``men``."""
     known = metrics()
     if name in known:
         return known[name]
@@ -207,7 +212,7 @@ def find(name: str) -> Metric | None:
 
 
 def named(name: str) -> Metric:
-    """The metric of a name, or an error with the nearest known one."""
+    """Return the metric of a name, or raise an error with the nearest known one."""
     metric = find(name)
     if metric is None:
         known = [n for n, m in metrics().items() if not isinstance(m.value, ScoreMetricByGroup)]
@@ -216,7 +221,7 @@ def named(name: str) -> Metric:
 
 
 def label_of(name: str) -> str:
-    """The label of a metric; that of one group names the group."""
+    """Return the label of a metric; that of one group names the group."""
     metric = find(name)
     if metric is None:
         return name
@@ -385,3 +390,284 @@ _OWN = frozenset(
         *(f"{r.name}_{kind}" for r in RATES for kind in ("gap", "ratio", "min")),
     )
 )
+
+# -------------------------------------------------------------------------------------------------
+# Whether a gap is significant, which groups it is between, and how large it could be.
+# -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """Hold the two groups that surely lie farthest apart on one rate.
+
+    Parameters
+    ----------
+    rate
+        The class or prediction whose rate it is; empty if there is one rate only.
+    low_group
+        The group with the lower rate.
+    high_group
+        The group with the higher rate.
+    low
+        Rate of the first with Wilson's interval.
+    high
+        Rate of the second.
+    gap
+        Their difference; its interval holds for all pairs at once.
+
+    Examples
+    --------
+    >>> n = np.array([[[80, 60], [20, 40]], [[10, 10], [90, 90]]])
+    >>> widest(Counts(n, ("no", "yes"), ("a", "b"))).high_group
+    'a'
+    """
+
+    rate: str  # the class or prediction whose rate it is; empty where there is one rate only
+    low_group: str
+    high_group: str
+    low: Estimate  # rate of each group with Wilson's interval
+    high: Estimate
+    gap: Estimate  # its interval holds for all pairs at once, so it may be read of the widest one
+
+
+def widest(
+    counts: Counts,
+    metric: str = "eo_mean",
+    *,
+    positive: int | None = None,
+    level: float = 0.95,
+    least: int = 0,
+    row: int | None = None,
+) -> Contrast | None:
+    """Find the pair of groups and the class that differ most for sure.
+
+    It is the pair whose interval (Newcombe 1998) has the highest lower end, or, if none lies above
+    0, the one with the largest gap. The error probability is divided by the number of pairs and
+    rates that it was chosen from.
+
+    Parameters
+    ----------
+    counts
+        Rows by class, prediction and group.
+    metric
+        The metric whose rates are compared.
+    positive
+        The favourable class, by default the second of two.
+    level
+        Confidence over all pairs together.
+    least
+        Rates of fewer rows are not compared.
+    row
+        Number of one rate to look at, by default all.
+
+    Returns
+    -------
+    Contrast | None
+        The pair, or None if no two groups can be compared.
+
+    Examples
+    --------
+    >>> n = np.array([[[80, 60], [20, 40]], [[10, 10], [90, 90]]])
+    >>> found = widest(Counts(n, ("no", "yes"), ("a", "b")))
+    >>> found.rate, found.low_group, found.high_group, round(found.gap.value, 2)
+    ('no', 'b', 'a', 0.2)
+    """
+    statistic = named(metric).value
+    if not isinstance(statistic, Gap) or len(counts.groups) < 2:
+        return None
+    rates_RG, size_RG = compared_rates(counts, statistic.table, positive, least)
+    R = len(rates_RG)
+    compared = [np.flatnonzero(~np.isnan(rate_G)).tolist() for rate_G in rates_RG]
+    pairs = [(r, a, b) for r in range(R) for a, b in permutations(compared[r], 2)
+             if rates_RG[r, a] >= rates_RG[r, b]]  # fmt: skip
+    if not pairs or min(map(len, compared)) < 2:
+        return None
+    each = 1 - (1 - level) / sum(len(x) * (len(x) - 1) / 2 for x in compared)
+    best: tuple[tuple[float, float], int, int, int, tuple[float, float]] | None = None
+    for r, high, low in pairs:
+        if row is not None and r != row:
+            continue
+        gap = float(rates_RG[r, high] - rates_RG[r, low])
+        ends = newcombe(
+            float(rates_RG[r, high]), float(size_RG[r, high]),
+            float(rates_RG[r, low]), float(size_RG[r, low]), each,
+        )  # fmt: skip
+        rank = (max(ends[0], 0.0), gap)
+        if best is None or rank > best[0]:
+            best = rank, r, low, high, ends
+    if best is None:
+        return None
+    _, r, low, high, ends = best
+    rates = []
+    for g in (low, high):
+        below, above = wilson_ends(rates_RG[r, [g]], size_RG[r, [g]], level)
+        size = int(size_RG[r, g])
+        rates.append(Estimate(float(rates_RG[r, g]), float(below[0]), float(above[0]), size))
+    smaller = int(size_RG[r, [low, high]].min())
+    gap_of = Estimate(rates[1].value - rates[0].value, max(ends[0], 0.0), ends[1], smaller)
+    name = counts.classes[r] if len(counts.classes) == R else ""
+    return Contrast(name, counts.groups[low], counts.groups[high], rates[0], rates[1], gap_of)
+
+
+def holm(p: Sequence[float]) -> list[float]:
+    """Adjust p-values by Holm (1979): claims over several attributes err at the level of one.
+
+    Parameters
+    ----------
+    p
+        P-values.
+
+    Returns
+    -------
+    list[float]
+        Adjusted p-values, in the same order.
+
+    Examples
+    --------
+    >>> holm([0.01, 0.04, 0.03])
+    [0.03, 0.06, 0.06]
+    """
+    order = sorted(range(len(p)), key=lambda i: p[i])
+    adjusted, least = [1.0] * len(p), 0.0
+    for rank, i in enumerate(order):
+        least = max(least, min(1.0, (len(p) - rank) * p[i]))
+        adjusted[i] = least
+    return adjusted
+
+
+@dataclass(frozen=True)
+class Claim:
+    """Hold a gap and what may be said of it, at a stated error rate.
+
+    Parameters
+    ----------
+    metric
+        Name of the metric.
+    estimate
+        The gap.
+    p
+        P-value, adjusted for the number of attributes that were looked at.
+    level
+        1 minus the error rate.
+    contrast
+        The widest pair of groups.
+    attributes
+        How many attributes were looked at.
+
+    Examples
+    --------
+    >>> from shasam.metrics import Estimate
+    >>> Claim("eo_mean", Estimate(0.2, 0.1, 0.3, 50), 0.01, 0.95, None).real
+    True
+    """
+
+    metric: str
+    estimate: Estimate
+    p: float  # adjusted for the number of attributes that were looked at
+    level: float
+    contrast: Contrast | None
+    attributes: int = 1  # how many were looked at
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain JSON."""
+        found = {"metric": self.metric, "real": self.real, "p": self.p}
+        found |= {"attributes": self.attributes, "level": self.level, "widest": None}
+        if self.contrast is not None:
+            found["widest"] = {
+                "rate": self.contrast.rate,
+                "low_group": self.contrast.low_group,
+                "high_group": self.contrast.high_group,
+                "gap": self.contrast.gap.as_dict(),
+            }
+        return found
+
+    @property
+    def real(self) -> bool:
+        """Chance alone would rarely give as much, and the interval does not reach 0."""
+        return self.p <= 1 - self.level + 1e-12 and self.estimate.low > 0
+
+
+def claim_of(
+    counts: Counts,
+    estimates: Mapping[str, Estimate],
+    *,
+    positive: int | None = None,
+    level: float = 0.95,
+    least: int = 0,
+) -> Claim | None:
+    """State whether the gap in equalized odds, or else in accuracy, is real.
+
+    Parameters
+    ----------
+    counts
+        Rows by class, prediction and group.
+    estimates
+        What ``evaluate`` has returned for these rows.
+    positive
+        The favourable class, by default the second of two.
+    level
+        1 minus the error rate of the claim.
+    least
+        Rates of fewer rows are not compared.
+
+    Returns
+    -------
+    Claim | None
+        The claim, or None if neither gap has a value.
+
+    Examples
+    --------
+    >>> from shasam.metrics import evaluate_counts
+    >>> n = np.array([[[80, 60], [20, 40]], [[10, 10], [90, 90]]])
+    >>> counts = Counts(n, ("no", "yes"), ("a", "b"))
+    >>> claim = claim_of(counts, evaluate_counts(counts))
+    >>> claim.metric, claim.real
+    ('eo_mean', True)
+    """
+    for metric in ("eo_mean", "accuracy_gap"):
+        e = estimates.get(metric)
+        if e is not None and e.defined and e.p is not None:
+            contrast = widest(counts, metric, positive=positive, level=level, least=least)
+            return Claim(metric, e, e.p, level, contrast)
+    return None
+
+
+def adjusted(
+    estimates: Sequence[Mapping[str, Estimate]], level: float = 0.95
+) -> list[dict[str, Estimate]]:
+    """Adjust the p-values of several attributes of one model by Holm.
+
+    An interval starts at 0 (that of a ratio ends at 1) if the adjusted p does not exclude it, so
+    that interval, p and claim say the same.
+
+    Parameters
+    ----------
+    estimates
+        Estimates by metric, one mapping for each attribute.
+    level
+        Confidence of the intervals.
+
+    Returns
+    -------
+    list[dict[str, Estimate]]
+        The adjusted estimates.
+
+    Examples
+    --------
+    >>> from shasam.metrics import Estimate
+    >>> both = [{"eo_mean": Estimate(0.2, 0.1, 0.3, 50, p=p)} for p in (0.01, 0.04)]
+    >>> [e["eo_mean"].p for e in adjusted(both)]
+    [0.02, 0.04]
+    """
+    out = [dict(of_attribute) for of_attribute in estimates]
+    for name in dict.fromkeys(name for e in out for name in e):
+        metric = find(name)
+        if metric is None or not isinstance(metric.value, Gap | Ratio):
+            continue
+        places = [i for i, e in enumerate(out) if name in e and e[name].p is not None]
+        for i, p in zip(places, holm([out[i][name].p or 0.0 for i in places]), strict=True):
+            e = replace(out[i][name], p=p)
+            if p > 1 - level + 1e-12:
+                e = replace(e, low=0.0) if isinstance(metric.value, Gap) else replace(e, high=1.0)
+            out[i][name] = e
+    return out

@@ -55,7 +55,7 @@ def fit_temperature(scores_nC: np.ndarray, target_n: np.ndarray) -> float:
     own_n = log_nC[np.arange(len(log_nC)), target_n]
 
     def slope(beta: float) -> float:
-        """Of the mean log loss of softmax(beta · log q)."""
+        """Compute the slope of the mean log loss of softmax(beta · log q)."""
         raised_nC = np.exp(beta * (log_nC - log_nC.max(1, keepdims=True)))
         q_nC = raised_nC / raised_nC.sum(1, keepdims=True)
         return float(((q_nC * log_nC).sum(1) - own_n).mean())

@@ -54,7 +54,7 @@ class Estimate:
 
     @classmethod
     def undefined(cls, reason: str, support: int = 0) -> Estimate:
-        """A metric that has no value here, and why."""
+        """Return a metric that has no value here, and why."""
         return cls(math.nan, math.nan, math.nan, support, reason)
 
     @property
@@ -62,7 +62,10 @@ class Estimate:
         return not math.isnan(self.value)
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain JSON: NaN becomes null, because JSON has no NaN. ``p`` is there for gaps only."""
+        """Return plain JSON.
+
+        NaN becomes null, because JSON has no NaN. ``p`` is there for gaps only.
+        """
         plain = {
             "value": _plain(self.value),
             "low": _plain(self.low),
@@ -74,7 +77,7 @@ class Estimate:
 
     @classmethod
     def from_dict(cls, entry: Mapping[str, Any]) -> Estimate:
-        """What ``as_dict`` wrote."""
+        """Read what ``as_dict`` wrote."""
         value, low, high = (_number(entry.get(key)) for key in ("value", "low", "high"))
         reason, p = entry.get("reason"), entry.get("p")
         return cls(
@@ -124,7 +127,7 @@ def _number(value: Any) -> float:
 def encode(
     columns: Mapping[str, Any], names: Sequence[str] | None
 ) -> tuple[list[np.ndarray], tuple[str, ...]]:
-    """Codes of one or more columns that share their values, and the names of the values.
+    """Return codes of one or more columns that share their values, and the names of the values.
 
     ``columns`` maps what a column is called in errors to its values. With ``names``, integers are
     codes 0..K-1 into them and anything else must be one of them; without, the sorted distinct
@@ -186,7 +189,7 @@ def intersect(
 
 
 def _place(values: np.ndarray, names: tuple[str, ...], what: str) -> np.ndarray:
-    """Codes of a column whose names are known."""
+    """Return codes of a column whose names are known."""
     if values.dtype.kind in "iub":
         codes = values.astype(np.int64)
         if len(codes) and (codes.min() < 0 or codes.max() >= len(names)):
@@ -205,7 +208,7 @@ def _place(values: np.ndarray, names: tuple[str, ...], what: str) -> np.ndarray:
 
 
 def _same_kind(values: Mapping[str, np.ndarray]) -> None:
-    """Text beside numbers would match nowhere, and the accuracy would be 0 without a word."""
+    """Refuse text beside numbers: nothing would match, and the accuracy would silently be 0."""
     kinds = {
         what: "numbers" if column.dtype.kind in "iub" else "text"
         for what, column in values.items()
@@ -223,7 +226,7 @@ def _same_kind(values: Mapping[str, np.ndarray]) -> None:
 
 
 def _flat(column: Any, what: str) -> np.ndarray:
-    """One column of integers, booleans or text without missing values."""
+    """Return one column of integers, booleans or text without missing values."""
     values = np.asarray(column)
     if values.ndim != 1:
         raise InputError(f"the {what} must be one column, not an array of shape {values.shape}")
@@ -238,7 +241,7 @@ def _flat(column: Any, what: str) -> np.ndarray:
 
 
 def _from_objects(values: np.ndarray, what: str) -> np.ndarray:
-    """Python objects (a pandas column, for example) as integers or text."""
+    """Convert Python objects (a pandas column, for example) to integers or text."""
     missing = [v is None or v != v for v in values]
     if any(missing):
         raise InputError(
@@ -331,7 +334,7 @@ class Counts:
         return self._worth(1)
 
     def empty_cells(self) -> list[str]:
-        """The (class, group) cells without a row, in words."""
+        """Return the (class, group) cells without a row, in words."""
         rows = np.argwhere(self.cells_CG == 0)
         return [f"class {self.classes[c]!r} in group {self.groups[g]!r}" for c, g in rows]
 
@@ -341,11 +344,11 @@ class Counts:
         return self._worth((0, 1))
 
     def large(self, least: int) -> np.ndarray:
-        """The groups with at least that many rows, as places in ``groups``."""
+        """Return the groups with at least that many rows, as places in ``groups``."""
         return np.flatnonzero(self.sizes_G >= least)
 
     def only(self, places: np.ndarray) -> Counts:
-        """The same table with these groups alone."""
+        """Return the same table with these groups alone."""
         squares = None if self.squares_CPG is None else self.squares_CPG[:, :, places]
         names = tuple(self.groups[g] for g in places)
         return Counts(self.n_CPG[:, :, places], self.classes, names, squares)
@@ -361,14 +364,14 @@ class Counts:
 
 
 def tally(codes: np.ndarray, size: int, repeats: np.ndarray | None = None) -> np.ndarray:
-    """How many rows have each code 0..size-1; exact up to 2**53 rows."""
+    """Return how many rows have each code 0..size-1; exact up to 2**53 rows."""
     if repeats is None:
         return np.bincount(codes, minlength=size)
     return np.rint(np.bincount(codes, weights=repeats, minlength=size)).astype(np.int64)
 
 
 def checked_repeats(repeats: Any, entries: int) -> np.ndarray:
-    """Whole numbers of rows, one for each entry."""
+    """Return whole numbers of rows, one for each entry."""
     values = np.asarray(repeats)
     if values.shape != (entries,):
         raise InputError(f"repeats have the shape {values.shape}; {entries} entries need one each")
@@ -414,7 +417,7 @@ def encode_rows(
     classes: Sequence[str] | None,
     groups: Sequence[str] | None,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, tuple[str, ...], tuple[str, ...]]:
-    """Codes of the three columns, and the names of classes and groups."""
+    """Return codes of the three columns, and the names of classes and groups."""
     [t, p], class_names = encode({"label": label, "prediction": prediction}, classes)
     [s], group_names = encode({"group": group}, groups)
     if not len(t) == len(p) == len(s):
@@ -428,22 +431,22 @@ def encode_rows(
 
 
 def recalls(n_CPG: np.ndarray) -> np.ndarray:
-    """Accuracy of each cell, P(prediction = c | class c, group g): shape (..., C, G)."""
+    """Return the accuracy of each cell, P(prediction = c | class c, group g): shape (..., C, G)."""
     return divide(np.einsum("...ccg->...cg", n_CPG), n_CPG.sum(-2))
 
 
 def class_recalls(n_CPG: np.ndarray) -> np.ndarray:
-    """P(prediction = c | class c): shape (..., C)."""
+    """Return P(prediction = c | class c): shape (..., C)."""
     return divide(np.einsum("...ccg->...c", n_CPG), n_CPG.sum((-2, -1)))
 
 
 def accuracy(n_CPG: np.ndarray) -> np.ndarray:
-    """P(prediction = class): shape (...)."""
+    """Return P(prediction = class): shape (...)."""
     return divide(np.einsum("...ccg->...", n_CPG), n_CPG.sum((-3, -2, -1)))
 
 
 def divide(part: np.ndarray, whole: np.ndarray, nothing: float = np.nan) -> np.ndarray:
-    """part / whole; NaN, or what is said instead, where there is nothing to divide by."""
+    """Divide part by whole; NaN, or what is given instead, where there is nothing to divide by."""
     out = np.full(np.broadcast_shapes(part.shape, whole.shape), nothing)
     return np.divide(part, whole, out=out, where=whole > 0)
 
@@ -463,28 +466,28 @@ Table = Callable[
 
 
 def right_by_class(n_CPG: np.ndarray, positive: int | None = None) -> np.ndarray:
-    """Right and wrong within each class: (..., C, 2, G)."""
+    """Return right and wrong within each class: (..., C, 2, G)."""
     right = np.einsum("...ccg->...cg", n_CPG)
     return np.stack([right, n_CPG.sum(-2) - right], -2)
 
 
 def right_of_positive(n_CPG: np.ndarray, positive: int | None) -> np.ndarray:
-    """Right and wrong within the positive class: (..., 1, 2, G)."""
+    """Return right and wrong within the positive class: (..., 1, 2, G)."""
     return right_by_class(n_CPG)[..., [positive or 0], :, :]
 
 
 def right(n_CPG: np.ndarray, positive: int | None = None) -> np.ndarray:
-    """Right and wrong over all classes: (..., 1, 2, G)."""
+    """Return right and wrong over all classes: (..., 1, 2, G)."""
     return right_by_class(n_CPG).sum(-3, keepdims=True)
 
 
 def predicted(n_CPG: np.ndarray, positive: int | None = None) -> np.ndarray:
-    """How often each class is predicted: (..., 1, P, G)."""
+    """Return how often each class is predicted: (..., 1, P, G)."""
     return n_CPG.sum(-3)[..., None, :, :]
 
 
 def rates(n_SKG: np.ndarray) -> np.ndarray:
-    """Rates that groups are compared by, (..., R, G): all outcomes, or the first of two."""
+    """Return rates that groups are compared by, (..., R, G): all outcomes, or the first of two."""
     share = divide(n_SKG, n_SKG.sum(-2, keepdims=True))
     shown = share[..., :1, :] if n_SKG.shape[-2] == 2 else share
     return shown.reshape(*n_SKG.shape[:-3], -1, n_SKG.shape[-1])
@@ -500,7 +503,7 @@ def nothing_missing(counts: Counts, positive: int | None) -> str | None:
 
 
 def empty_class(counts: Counts, positive: int | None) -> str | None:
-    """A mean over classes needs a row of each."""
+    """Say which class has no row: a mean over classes needs a row of each."""
     empty = np.flatnonzero(counts.n_CPG.sum((1, 2)) == 0)
     return (
         f"no row of class {', '.join(repr(counts.classes[c]) for c in empty)}"
@@ -510,7 +513,7 @@ def empty_class(counts: Counts, positive: int | None) -> str | None:
 
 
 def empty_cell(counts: Counts, positive: int | None) -> str | None:
-    """A mean over cells needs a row of each class in each group."""
+    """Say which cell is empty: a mean over cells needs a row of each class in each group."""
     return _no_rows(counts.empty_cells())
 
 
@@ -527,7 +530,7 @@ def empty_group_or_one_group(counts: Counts, positive: int | None) -> str | None
 
 
 def no_positive_rows(counts: Counts, positive: int | None) -> str | None:
-    """A gap on the positive class needs to know it, and a row of it in each group."""
+    """Say why a gap on the positive class has no value: no such class, or a group without it."""
     if positive is None:
         return no_positive_class(counts, positive)
     empty = np.flatnonzero(counts.cells_CG[positive] == 0)
@@ -546,7 +549,7 @@ def no_positive_class(counts: Counts, positive: int | None) -> str | None:
 
 
 def empty_in_groups(counts: Counts, size_G: np.ndarray, rows: str) -> str | None:
-    """A rate needs a row of its kind in each group."""
+    """Say which group has no row of the kind that a rate needs."""
     return _no_rows([f"group {counts.groups[g]!r}" for g in np.flatnonzero(size_G == 0)], rows)
 
 

@@ -20,6 +20,7 @@ import numpy as np
 
 from shasam.errors import InputError, MemoryLimitError
 from shasam.memory import readable
+from shasam.metrics.catalogue import holm
 from shasam.metrics.counts import Counts, Estimate, as_json
 from shasam.metrics.evaluation import evaluate_counts
 from shasam.metrics.intervals import (
@@ -33,7 +34,6 @@ from shasam.metrics.intervals import (
     memory_limit,
     widest_only,
 )
-from shasam.metrics.paired import holm
 from shasam.metrics.resampling import average, check_draws, largest, shuffled, smallest_p
 
 # -------------------------------------------------------------------------------------------------
@@ -76,7 +76,7 @@ OVERALL = ("curve_gap", "curve_mean_gap", "dependence")  # also over all classes
 
 
 def measure_of(name: str) -> Measure | None:
-    """The measure of a name such as ``curve_gap_tpr``; the longest key that fits."""
+    """Return the measure of a name such as ``curve_gap_tpr``; the longest key that fits."""
     fits = [k for k in MEASURES if name.startswith(f"{k}_") or (name == k and k in OVERALL)]
     return MEASURES[max(fits, key=len)] if fits else None
 
@@ -153,17 +153,20 @@ class Along:
         return 0.5 * self.n_B * away_B / (self.n_B * away_B**2).sum()
 
     def drawn(self, draws: int, seed: int) -> np.ndarray:
-        """Rates (D, B) of rows drawn anew around the smooth rates; the number stays as it is."""
+        """Return rates (D, B) of rows drawn anew around the smooth rates.
+
+        The number stays as it is.
+        """
         rng = self._rng(seed, "curve")
         return rng.binomial(self.n_B, self.centre_B, (draws, len(self.n_B))) / self.n_B
 
     def shuffled(self, draws: int, seed: int) -> np.ndarray:
-        """Rates (D, B) of rows whose outcomes were dealt out by chance."""
+        """Return rates (D, B) of rows whose outcomes were dealt out by chance."""
         table_SKG = np.stack([self.k_B, self.n_B - self.k_B])[None]
         return shuffled(table_SKG, draws, self._rng(seed, "dealt"))[:, 0, 0] / self.n_B
 
     def _rng(self, seed: int, kind: str) -> np.random.Generator:
-        """Seeded by the counts, so that the order of rows and of classes does not matter."""
+        """Seed random numbers by the counts: the order of rows and of classes does not matter."""
         content = zlib.crc32(np.stack([self.n_B, self.k_B]).tobytes())
         return np.random.default_rng([seed, zlib.crc32(kind.encode()), content])
 
@@ -171,7 +174,8 @@ class Along:
 def local_linear(
     u_B: np.ndarray, n_B: np.ndarray, at_T: np.ndarray, bandwidth: float
 ) -> np.ndarray:
-    """Weights (T, B) of a weighted straight line through the bins near each point (Epanechnikov).
+    """Return weights (T, B) of a weighted straight line through the bins near each point
+    (Epanechnikov).
 
     Where equal numbers leave fewer than two bins in the window, it reaches the two nearest.
     """
@@ -190,7 +194,9 @@ def local_linear(
 
 
 def distance_covariance(along: Along, rates_B: np.ndarray) -> np.ndarray:
-    """Distance covariance (Székely et al. 2007) of yes or no with the quantile: (..., B) -> (...).
+    """Return the distance covariance (Székely et al. 2007) of yes or no with the quantile.
+
+    (..., B) -> (...).
 
     An outcome of 0 and 1 has the centred distances -2 (y - ȳ)(y' - ȳ), so the double sum over
     pairs of rows is an integral of squared running sums, as in the test of Cramér and von Mises.
@@ -202,7 +208,7 @@ def distance_covariance(along: Along, rates_B: np.ndarray) -> np.ndarray:
 
 
 def distance_scale(along: Along, rate: float) -> float:
-    """What the distance covariance of such a rate is divided by to become a correlation."""
+    """Return what the distance covariance of such a rate is divided by to become a correlation."""
     share_B = along.n_B / along.rows
     far_BB = np.abs(along.u_B[:, None] - along.u_B[None, :])
     mean_B = far_BB @ share_B
@@ -262,7 +268,7 @@ class RateCurve:
         return self.reason is None
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain JSON."""
+        """Return plain JSON."""
         found = {"rate": self.rate, "says": self.says, "rows": self.rows, "reason": self.reason}
         if not self.defined:
             return found
@@ -292,7 +298,7 @@ class Curves:
     estimates: dict[str, Estimate]
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain JSON."""
+        """Return plain JSON."""
         return {"curves": [c.as_dict() for c in self.curves], "metrics": as_json(self.estimates)}
 
 
@@ -319,7 +325,7 @@ class _Drawn:
         return (self.drawn_DB - self.along.centre_B) @ self.along.smoother.T
 
     def band(self) -> tuple[np.ndarray, np.ndarray]:
-        """Both ends of a simultaneous band: the largest of all studentised errors is drawn.
+        """Return both ends of a simultaneous band: the largest of all studentised errors is drawn.
 
         On the scale of the arcsine errors are about as large everywhere, also near 0 and 100 %.
         """
@@ -358,7 +364,10 @@ class _Drawn:
         return Estimate(value, low, high, along.rows, p=p)
 
     def dependence(self, p: float) -> Estimate:
-        """The distance correlation; its interval starts at 0 exactly where the test allows 0."""
+        """Return the distance correlation.
+
+        Its interval starts at 0 exactly where the test allows 0.
+        """
         along = self.along
         scale = distance_scale(along, along.rate)
         if not scale > 0:
@@ -382,7 +391,9 @@ def _arcsine(rate: np.ndarray) -> np.ndarray:
 
 
 def gap_along(of: Sequence[_Drawn], norm: Norm, p: float) -> Estimate:
-    """A gap along one curve, or over several; ``p`` decides whether the interval starts at 0.
+    """Return a gap along one curve, or over several.
+
+    ``p`` decides whether the interval starts at 0.
 
     The interval inverts a test, as that of a gap between groups does. A largest gap has a lower end
     of its own: what two quantiles differ by for sure, all pairs at once.
@@ -405,7 +416,8 @@ def gap_along(of: Sequence[_Drawn], norm: Norm, p: float) -> Estimate:
 
 
 def _surely(of: Sequence[_Drawn], rates_RT: np.ndarray, noise_DRT: np.ndarray) -> float:
-    """By how much two quantiles of a curve differ for sure, for all pairs and curves at once.
+    """Return by how much two quantiles of a curve differ for sure, for all pairs and curves at
+    once.
 
     Pairs within one window share most of their rows and are left out.
     """
@@ -439,7 +451,7 @@ class _Rate:
 def _rates_of(
     t_N: np.ndarray, p_N: np.ndarray, classes: Sequence[str], positive: int | None
 ) -> list[_Rate]:
-    """TPR, FPR and selection of two classes; recall and selection of each of more."""
+    """Return TPR, FPR and selection of two classes; recall and selection of each of more."""
     everyone = np.ones(len(t_N), bool)
     if len(classes) == 2:
         yes = 1 if positive is None else positive
@@ -537,14 +549,17 @@ def evaluate_curves(
 
 
 def _first_of_all(name: str) -> int:
-    """Metrics of all classes before those of one rate; the order is otherwise kept."""
+    """Put metrics of all classes before those of one rate; the order is otherwise kept."""
     return 0 if name in ("accuracy", "balanced_accuracy") else 1 if name in OVERALL else 2
 
 
 def _of_family(
     keys: Sequence[str], drawn: dict[str, _Drawn], reasons: dict[str, str], *, overall: bool
 ) -> dict[str, Estimate]:
-    """Metrics of curves that are tested together; p-values are adjusted for their number (Holm)."""
+    """Return metrics of curves that are tested together.
+
+    P-values are adjusted for their number (Holm).
+    """
     known = [k for k in keys if k in drawn]
     flat = dict(zip(known, holm([drawn[k].p[0] for k in known]), strict=True))
     depends = dict(zip(known, holm([drawn[k].p[1] for k in known]), strict=True))
@@ -569,7 +584,7 @@ def _of_family(
 
 
 def _strongest(of: Sequence[Estimate]) -> Estimate:
-    """The largest of several dependences; its ends are the largest ends."""
+    """Return the largest of several dependences; its ends are the largest ends."""
     defined = [e for e in of if e.defined]
     if not defined:
         return of[0]
@@ -581,7 +596,7 @@ def _strongest(of: Sequence[Estimate]) -> Estimate:
 def adjusted_along(
     estimates: Sequence[Mapping[str, Estimate]], level: float
 ) -> list[dict[str, Estimate]]:
-    """The estimates of several sensitive numbers, p of gaps and dependence adjusted by Holm.
+    """Return the estimates of several sensitive numbers, p of gaps and dependence adjusted by Holm.
 
     An interval starts at 0 where the adjusted p does not exclude it. Slopes have signs, and are
     left as they are.
@@ -608,7 +623,7 @@ def _averages(
     seed: int,
     level: float,
 ) -> dict[str, Estimate]:
-    """Accuracy and balanced accuracy, which need no groups."""
+    """Compute accuracy and balanced accuracy, which need no groups."""
     everyone = np.zeros(len(t_N), np.int64)
     counts = Counts.from_codes(t_N, p_N, everyone, tuple(classes), ("all",), repeats)
     return evaluate_counts(
@@ -618,7 +633,7 @@ def _averages(
 
 
 def _too_few(along: Along, least: int) -> str:
-    """Why there is no curve; empty where there is one."""
+    """Return why there is no curve; empty where there is one."""
     if along.rows < least:
         return f"it has {along.rows:,} rows; a curve needs {least:,}"
     if along.values < LEAST_VALUES:
@@ -627,7 +642,7 @@ def _too_few(along: Along, least: int) -> str:
 
 
 def _affordable(draws: int, curves: int) -> int:
-    """``draws``, or as many as fit in memory."""
+    """Return ``draws``, or as many as fit in memory."""
     each, limit = 8 * _COPIES * curves * len(GRID), memory_limit()
     fits = min(draws, limit // each)
     if fits < min(draws, FEWEST_DRAWS):

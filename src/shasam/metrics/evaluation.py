@@ -168,7 +168,10 @@ def evaluate_counts(
 
 
 def chosen(names: Sequence[str] | None) -> list[Metric]:
-    """The metrics of these names; ``["all"]`` is every one, None those that are always given."""
+    """Return the metrics of these names.
+
+    ``["all"]`` is every one, None those that are always given.
+    """
     known = catalogue.metrics().values()
     if names is None:
         return [m for m in known if m.always]
@@ -242,12 +245,12 @@ def values(
 
 
 def positive_of(counts: Counts, positive: int | None) -> int | None:
-    """The favourable class: the one that is given, or the second of two."""
+    """Return the favourable class: the one that is given, or the second of two."""
     return 1 if positive is None and len(counts.classes) == 2 else positive
 
 
 def too_few(counts: Counts, statistic: Statistic, positive: int | None, least: int) -> str | None:
-    """Why groups cannot be compared by a metric, where rates of few rows are left out."""
+    """Return why groups cannot be compared by a metric, where rates of few rows are left out."""
     if least <= 0:
         return None
     table = getattr(statistic, "table", None)
@@ -272,12 +275,12 @@ def _fewer_than_two(least: int, of_class: str) -> str:
 
 
 def whole_groups(counts: Counts, least: int) -> np.ndarray:
-    """The groups all of whose cells have at least that many rows."""
+    """Return the groups all of whose cells have at least that many rows."""
     return np.flatnonzero((counts.cells_CG >= least).all(0))
 
 
 def compared_groups(counts: Counts, statistic: Statistic, positive: int | None, least: int) -> int:
-    """How many groups have at least one rate of the metric that is compared."""
+    """Return how many groups have at least one rate of the metric that is compared."""
     rates_RG, _ = compared_rates(counts, statistic.table, positive, least)  # type: ignore[attr-defined]
     return int((~np.isnan(rates_RG)).any(0).sum())
 
@@ -302,7 +305,7 @@ def _of_counts(made: Resampling, wanted: Sequence[Metric]) -> dict[str, Estimate
 
 
 def _estimated(metric: Metric, made: Resampling) -> Estimate:
-    """One metric of counts, or the reason why it has no value."""
+    """Return one metric of counts, or the reason why it has no value."""
     statistic, counts = metric.value, made.counts
     assert not isinstance(statistic, ScoreMetric | ScoreMetricByGroup)
     if not metric.between_groups:
@@ -325,7 +328,7 @@ def _estimated(metric: Metric, made: Resampling) -> Estimate:
 def not_comparable(
     metric: Metric, counts: Counts, positive: int | None, least: int
 ) -> tuple[str | None, int]:
-    """Why a metric of rates has no value, if so, and the rows of its smallest denominator."""
+    """Say why a metric of rates has no value, if so, and the rows of its smallest denominator."""
     statistic = metric.value
     table = statistic.table  # type: ignore[union-attr]
     if least <= 0:
@@ -401,7 +404,7 @@ class Period:
     estimate: Estimate
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain JSON."""
+        """Return plain JSON."""
         return {"period": self.name, "rows": self.rows, **self.estimate.as_dict()}
 
 
@@ -495,7 +498,7 @@ def over_time(
 
 
 def periods_of(when: Any, period: str) -> tuple[np.ndarray, list[str]]:
-    """The code of each row's period, and the names of the periods in order."""
+    """Return the code of each row's period, and the names of the periods in order."""
     if period not in PERIODS:
         raise InputError(f"there is no period {period!r}{did_you_mean(period, PERIODS)}")
     day = days_of(when)
@@ -514,7 +517,7 @@ def periods_of(when: Any, period: str) -> tuple[np.ndarray, list[str]]:
 
 
 def days_of(when: Any) -> np.ndarray:
-    """Dates, times or whole years as days; a year is its first day.
+    """Return dates, times or whole years as days; a year is its first day.
 
     >>> days_of(["2024-03-18 23:10"]).astype(str).tolist(), days_of([2019]).astype(str).tolist()
     (['2024-03-18'], ['2019-01-01'])
@@ -562,13 +565,13 @@ FEWEST, MOST_GROUPS, MOST_CLASSES = (
 
 @cache
 def simulated() -> list[dict[str, Any]]:
-    """What was measured, design by design, for fair and for unfair models."""
+    """Return what was measured, design by design, for fair and for unfair models."""
     text = files("shasam.metrics").joinpath("coverage.json").read_text(encoding="utf-8")
     return json.loads(text)
 
 
 def nearest(counts: Counts) -> dict[str, Any]:
-    """The simulated design that is most like these counts: groups, how unequal, classes."""
+    """Return the simulated design that is most like these counts: groups, how unequal, classes."""
     sizes_G, groups = counts.sizes_G, len(counts.groups)
     return {
         "groups": 2 if groups < 3.5 else 6 if groups < 11 else 20,
@@ -585,7 +588,7 @@ def approximate(
     support: int | None = None,
     between_groups: bool = True,
 ) -> str | None:
-    """Why the interval of a metric is approximate for these counts; None where it is not.
+    """Return why the interval of a metric is approximate for these counts; None where it is not.
 
     ``counts`` has the groups that are compared. A metric that was not simulated is judged by its
     ``support`` (the rows in its smallest denominator) and, if it compares groups, by their number.

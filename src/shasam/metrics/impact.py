@@ -39,7 +39,7 @@ class Category:
         return self.selected / self.assessed if self.assessed else math.nan
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain JSON, numbers rounded so that every machine writes the same."""
+        """Return plain JSON, numbers rounded so that every machine writes the same."""
         return {
             "category": self.name,
             "assessed": self.assessed,
@@ -67,7 +67,7 @@ class Impact:
     unknown_selected: int
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain JSON."""
+        """Return plain JSON."""
         return {
             "attribute": self.attribute,
             "most_selected": self.most_selected,
@@ -87,7 +87,7 @@ def impact_ratios(
     unknown_selected: int = 0,
     level: float = 0.95,
 ) -> Impact:
-    """The impact ratio of every category, with what the unknown and chance could make of it.
+    """Return the impact ratio of every category, with what the unknown and chance could make of it.
 
     The lowest value gives all unknown who were not selected to the category, and all who were to
     the one that it is compared with; the highest does the opposite. A ratio against the most
@@ -154,7 +154,7 @@ def impact_ratios(
 
 
 def deviations(k: int, n: int, other_k: int, other_n: int) -> float:
-    """Standard deviations between two rates, from their pooled rate.
+    """Return standard deviations between two rates, from their pooled rate.
 
     >>> round(deviations(30, 100, 50, 100), 2)
     -2.89
@@ -165,7 +165,7 @@ def deviations(k: int, n: int, other_k: int, other_n: int) -> float:
 
 
 def fisher(k: int, n: int, other_k: int, other_n: int) -> float:
-    """Two-sided p of Fisher's exact test: all tables that are no likelier than this one.
+    """Return two-sided p of Fisher's exact test: all tables that are no likelier than this one.
 
     >>> round(fisher(30, 100, 50, 100), 4)
     0.0059

@@ -19,14 +19,14 @@ from shasam.metrics.counts import Estimate
 
 
 def two_sided_p(t: float, df: int) -> float:
-    """P(|T| >= |t|) for ``df`` degrees of freedom: I_{df/(df+t²)}(df/2, 1/2)."""
+    """Return P(|T| >= |t|) for ``df`` degrees of freedom: I_{df/(df+t²)}(df/2, 1/2)."""
     if math.isinf(t):
         return 0.0
     return _incomplete_beta(df / 2, 0.5, df / (df + t * t))
 
 
 def quantile(level: float, df: int) -> float:
-    """The t with P(|T| <= t) = level, by bisection."""
+    """Return the t with P(|T| <= t) = level, by bisection."""
     low, high = 0.0, 2.0
     while two_sided_p(high, df) > 1 - level:
         high *= 2
@@ -37,7 +37,10 @@ def quantile(level: float, df: int) -> float:
 
 
 def binomial_upper(right: float, size: float, error: float) -> float:
-    """Clopper and Pearson's upper limit (1934) of a rate: P(as few as ``right``) = ``error``."""
+    """Return Clopper and Pearson's upper limit (1934) of a rate.
+
+    P(as few as ``right``) = ``error``.
+    """
     if right >= size:
         return 1.0
     low, high = right / size, 1.0
@@ -49,7 +52,7 @@ def binomial_upper(right: float, size: float, error: float) -> float:
 
 
 def _incomplete_beta(a: float, b: float, x: float) -> float:
-    """Regularised I_x(a, b), by Lentz's continued fraction (Numerical Recipes 6.4)."""
+    """Return regularised I_x(a, b), by Lentz's continued fraction (Numerical Recipes 6.4)."""
     if x <= 0 or x >= 1:
         return 0.0 if x <= 0 else 1.0
     if x > (a + 1) / (a + b + 2):
@@ -92,7 +95,7 @@ _CURVE_DRAWS, _CURVE_BINS = 500, 100  # of metrics.areas
 
 
 def evaluation_bytes(classes: int, groups: int, draws: int, *, scores: bool = False) -> int:
-    """Peak of ``evaluate`` beyond its inputs."""
+    """Return the peak of ``evaluate`` beyond its inputs."""
     pairs = groups * (groups - 1) // 2
     tables = classes**2 * groups * draws
     cells = classes * groups * draws
@@ -102,19 +105,19 @@ def evaluation_bytes(classes: int, groups: int, draws: int, *, scores: bool = Fa
 
 
 def comparison_bytes(classes: int, groups: int, draws: int) -> int:
-    """Peak of ``compare`` beyond its inputs: joint tables of two models' answers."""
+    """Return the peak of ``compare`` beyond its inputs: joint tables of two models' answers."""
     joint, cells = classes**3 * groups * draws, classes * groups * draws
     return int(_NUMBER * max(_TABLES * joint, joint + _JOINT_CELLS * cells))
 
 
 def memory_limit() -> int:
-    """The smaller of 2 GiB and half of what is free."""
+    """Return the smaller of 2 GiB and half of what is free."""
     free = available_memory()
     return MOST_BYTES if free is None else min(MOST_BYTES, free // 2)
 
 
 def draws_of_runs(classes: int, groups: int, draws: int = 2000) -> tuple[int, bool]:
-    """The draws for the intervals of a run, and whether metrics of scores are computed.
+    """Return the draws for the intervals of a run, and whether metrics of scores are computed.
 
     Unlike those of an audit they do not follow from the free memory: the same run must have the
     same intervals everywhere. Scores are left out where the curves of so many groups do not fit:
@@ -127,7 +130,7 @@ def draws_of_runs(classes: int, groups: int, draws: int = 2000) -> tuple[int, bo
 def affordable_draws(
     classes: int, groups: int, draws: int, *, scores: bool = False, limit: int | None = None
 ) -> int:
-    """``draws``, or as many as fit in memory; an error with the figure where too few fit."""
+    """Return ``draws``, or as many as fit in memory; too few are an error with the figure."""
     limit = memory_limit() if limit is None else limit
     need = evaluation_bytes(classes, groups, draws, scores=scores)
     if need <= limit:
@@ -185,7 +188,7 @@ STEPS = 11  # bisections: an end is found to 1/4096 of the range that is searche
 
 
 def percentile(draws_D: np.ndarray, value: float, level: float) -> tuple[float, float]:
-    """Equal tails of the draws, for averages; the value itself always belongs."""
+    """Return equal tails of the draws, for averages; the value itself always belongs."""
     low, high = np.quantile(draws_D, [(1 - level) / 2, (1 + level) / 2])
     return min(float(low), value), max(float(high), value)
 
@@ -199,7 +202,7 @@ def fold(
     *,
     from_zero: bool = False,
 ) -> tuple[float, float]:
-    """Interval for a norm of which ``seen`` was observed, by inverting a test over h >= 0.
+    """Return interval for a norm of which ``seen`` was observed, by inverting a test over h >= 0.
 
     Under h the signed gaps are ``h * direction + noise``. The direction is not known, and it
     matters: noise adds more to a mean of few large gaps than of many small ones, and the other way
@@ -234,7 +237,7 @@ def fold(
 
 
 def widest_only(rates_RG: np.ndarray) -> np.ndarray:
-    """The two groups that lie farthest apart, all others half-way between them; norm 1.
+    """Return the two groups that lie farthest apart, all others half-way between them; norm 1.
 
     Noise adds least to a largest gap that stands alone.
     """
@@ -245,7 +248,7 @@ def widest_only(rates_RG: np.ndarray) -> np.ndarray:
 
 
 def directions_of(gaps: np.ndarray, noise_D: np.ndarray, norm: Norm) -> list[np.ndarray]:
-    """Where the gaps may point: ``candidates`` of norm 1.
+    """Return where the gaps may point: ``candidates`` of norm 1.
 
     Where nothing but noise was seen, the gap may sit in one place only.
     """
@@ -256,7 +259,7 @@ def directions_of(gaps: np.ndarray, noise_D: np.ndarray, norm: Norm) -> list[np.
 
 
 def few_carry_it(gaps_RG: np.ndarray, noise_DRG: np.ndarray, norm: Norm) -> list[np.ndarray]:
-    """Directions in which a few groups carry the whole gap and all others are equal; norm 1.
+    """Return directions in which a few groups carry the whole gap, all others equal; norm 1.
 
     That is the usual case of harm, and the one in which noise adds most to a mean of gaps, through
     all the groups that are equal. A group carries the gap where it lies farther from the others
@@ -282,7 +285,8 @@ def few_carry_it(gaps_RG: np.ndarray, noise_DRG: np.ndarray, norm: Norm) -> list
 
 
 def sure_gaps(rates_RG: np.ndarray, noise_DRG: np.ndarray, level: float) -> np.ndarray:
-    """By how much two groups differ for sure on each rate (R,), for all rates and pairs at once.
+    """Return by how much two groups differ for sure on each rate (R,), for all rates and pairs at
+    once.
 
     Differences are studentised (Tukey 1953), so that a small group, whose rate is noisy, does not
     hide what larger ones show: |a - b| is lowered by the same number of its own standard errors in
@@ -315,7 +319,9 @@ def candidates(gaps: np.ndarray, noise_D: np.ndarray) -> list[np.ndarray]:
 
 
 def from_centre(rates_RG: np.ndarray, noise_DRG: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Rates and noise as distances from what the groups have in common, the precise ones first."""
+    """Return rates and noise as distances from what the groups have in common, the precise ones
+    first.
+    """
     weight = 1.0 / np.maximum(noise_DRG.var(0), 1e-12)
     weight = np.where(np.isnan(rates_RG), 0.0, weight)
     weight /= np.maximum(weight.sum(-1, keepdims=True), 1e-300)
@@ -329,12 +335,15 @@ def from_centre(rates_RG: np.ndarray, noise_DRG: np.ndarray) -> tuple[np.ndarray
 
 
 def _share(true_D: np.ndarray) -> float:
-    """How many are true; ``np.mean`` makes numbers of them first."""
+    """Return the share that is true; ``np.mean`` makes numbers of booleans first."""
     return np.count_nonzero(true_D) / true_D.size
 
 
 def _last(holds: Callable[[float], bool], low: float, high: float) -> float:
-    """The largest h in [low, high] up to which ``holds``, by bisection; low where it never does."""
+    """Return the largest h in [low, high] up to which ``holds``, by bisection.
+
+    It is ``low`` where it never does.
+    """
     if not holds(low):
         return low
     for _ in range(STEPS):
@@ -354,7 +363,7 @@ def lowest(
     size_K: np.ndarray,
     level: float,
 ) -> tuple[float, float]:
-    """Interval for the smallest of several rates.
+    """Return the interval for the smallest of several rates.
 
     The smallest of noisy rates lies below the smallest rate, and the more so the closer the rates
     are. Upper end: that error is simulated, with noise around shrunken rates (``around_DK``,
@@ -378,7 +387,10 @@ def lowest(
 
 
 def _lowest_upper(rates_K: np.ndarray, size_K: np.ndarray, error: float) -> float:
-    """The lowest of the exact upper limits; Wilson's lie below them and say where to look."""
+    """Return the lowest of the exact upper limits.
+
+    Wilson's lie below them and say where to look.
+    """
     about_K = wilson_ends(rates_K, size_K, 1 - 2 * error)[1]
     best = 1.0
     for k in np.argsort(about_K):
@@ -391,7 +403,7 @@ def _lowest_upper(rates_K: np.ndarray, size_K: np.ndarray, error: float) -> floa
 def wilson_ends(
     rate: np.ndarray, size: np.ndarray, level: float = 0.95
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Both ends of Wilson's score interval (1927) of rates out of ``size`` rows."""
+    """Return both ends of Wilson's score interval (1927) of rates out of ``size`` rows."""
     z = NormalDist().inv_cdf((1 + level) / 2)
     w = z * z / np.asarray(size, dtype=np.float64)
     middle = (rate + w / 2) / (1 + w)
@@ -404,7 +416,9 @@ def wilson_ends(
 def newcombe(
     a: float, size_a: float, b: float, size_b: float, level: float = 0.95
 ) -> tuple[float, float]:
-    """Interval of a difference of two rates from their Wilson intervals (Newcombe 1998, no. 10)."""
+    """Return interval of a difference of two rates from their Wilson intervals (Newcombe 1998, no.
+    10).
+    """
     (low_a, low_b), (high_a, high_b) = wilson_ends(
         np.array([a, b]), np.array([size_a, size_b]), level
     )
@@ -436,7 +450,10 @@ class AtMost:
 
 
 def gap_orderings(classes: int, groups: int, positive: int | None) -> list[AtMost]:
-    """Orderings of gaps, whichever cells are compared; ``groups`` is the most of any class."""
+    """Return orderings of gaps, whichever cells are compared.
+
+    ``groups`` is the most of any class.
+    """
     out = [
         AtMost("eo_mean", "eo_mean_range"),
         AtMost("eo_mean_range", "eo_max"),
@@ -453,7 +470,7 @@ def gap_orderings(classes: int, groups: int, positive: int | None) -> list[AtMos
 
 
 def average_orderings() -> list[AtMost]:
-    """Orderings of averages and minima; they hold where every cell is compared."""
+    """Return orderings of averages and minima; they hold where every cell is compared."""
     return [
         AtMost("worst_group_accuracy", "min_group_accuracy"),
         AtMost("worst_group_accuracy", "balanced_accuracy"),
@@ -464,7 +481,7 @@ def average_orderings() -> list[AtMost]:
 
 
 def relatives(names: Iterable[str]) -> set[str]:
-    """The metrics whose intervals may change those of ``names``, and these themselves."""
+    """Return the metrics whose intervals may change those of ``names``, and these themselves."""
     wanted = set(names)
     equalized = {"eo_mean", "eo_max", "eo_sum", "eo_mean_range", *PARTS, *OTHER_PARTS}
     averages = {x for o in average_orderings() for x in (o.lower, o.upper)}
@@ -487,7 +504,7 @@ def in_order(
     positive: int | None,
     complete: bool,
 ) -> dict[str, Estimate]:
-    """The estimates with ends in order; ``complete`` says that every cell is compared."""
+    """Return the estimates with ends in order; ``complete`` says that every cell is compared."""
     out = dict(found)
     gaps = gap_orderings(classes, groups, positive)
     for _ in range(len(gaps)):  # a widened end may widen the next

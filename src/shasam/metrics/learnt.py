@@ -46,7 +46,7 @@ class Skill:
 
     @classmethod
     def of(cls, counts: Counts) -> Skill:
-        """The skill of a table of counts."""
+        """Return the skill of a table of counts."""
         n_CP = counts.n_CPG.sum(2).astype(np.float64)
         total = float(n_CP.sum())
         correlation, error = correlation_of(n_CP)
@@ -63,12 +63,12 @@ class Skill:
 
     @classmethod
     def from_codes(cls, t: np.ndarray, p: np.ndarray, classes: int) -> Skill:
-        """The skill of predictions ``p`` for labels ``t``, both 0..classes-1."""
+        """Return the skill of predictions ``p`` for labels ``t``, both 0..classes-1."""
         names = tuple(map(str, range(classes)))
         return cls.of(Counts.from_codes(t, p, np.zeros_like(t), names, ("all",)))
 
     def as_dict(self) -> dict[str, Any]:
-        """For ``metrics.json``."""
+        """Return the fields for ``metrics.json``."""
         return {
             "learnt": self.learnt,
             "rows": self.rows,
@@ -82,7 +82,7 @@ class Skill:
 
     @classmethod
     def from_dict(cls, body: Mapping[str, Any]) -> Skill:
-        """As ``as_dict`` wrote it; raises ``KeyError``, ``TypeError`` or ``ValueError``."""
+        """Read what ``as_dict`` wrote; raises ``KeyError``, ``TypeError`` or ``ValueError``."""
         only = body["only_class"]
         return cls(
             rows=int(body["rows"]),
@@ -94,7 +94,7 @@ class Skill:
         )
 
     def sentence(self, unit: str = "rows", split: str = "test") -> str:
-        """What is wrong, in figures; of a model that has not learnt."""
+        """Say what is wrong, in figures; of a model that has not learnt."""
         if self.only_class is not None:
             return (
                 f"The model has not learnt: it calls each of {self.rows:,} {split} {unit} "
@@ -149,7 +149,7 @@ class Learnt:
         return self.own.learnt
 
     def as_dict(self) -> dict[str, Any]:
-        """For ``metrics.json``."""
+        """Return the fields for ``metrics.json``."""
         return {
             **self.own.as_dict(),
             "heads": {name: skill.as_dict() for name, skill in self.heads.items()},
@@ -160,7 +160,7 @@ class Learnt:
 
     @classmethod
     def from_dict(cls, body: Any) -> Learnt | None:
-        """As ``as_dict`` wrote it, or None where this is something else."""
+        """Read what ``as_dict`` wrote; None where this is something else."""
         try:
             features = body["features"]
             losses = (body["log_loss"], body["chance_loss"])
@@ -174,7 +174,7 @@ class Learnt:
             return None
 
     def sentences(self, unit: str = "rows", split: str = "test") -> list[str]:
-        """What a reader has to know before anything else; empty where all is well."""
+        """Say what a reader has to know before anything else; nothing where all is well."""
         lines = []
         if not self.ok:
             lines.append(f"{self.own.sentence(unit, split)} {self._remedy()}")
@@ -207,7 +207,7 @@ class Learnt:
 
 
 def log_losses(t_n: np.ndarray, scores_nC: np.ndarray) -> tuple[float, float]:
-    """The log loss of probabilities, and that of the shares of the classes in these rows."""
+    """Return the log loss of probabilities, and that of the shares of the classes in these rows."""
     rows = np.arange(len(t_n))
     own = -np.log(np.maximum(scores_nC[rows, t_n].astype(np.float64), 1e-12)).mean()
     share_C = np.bincount(t_n, minlength=scores_nC.shape[1]) / len(t_n)

@@ -37,7 +37,7 @@ def check_limits(limits: Limits) -> None:
 
 
 def beyond(metric: str, value: float, bound: float) -> float:
-    """How far a value lies beyond its limit; infinitely where it has none."""
+    """Return how far a value lies beyond its limit; infinitely where it has none."""
     if not np.isfinite(value):
         return float("inf")
     return bound - value if catalogue.named(metric).better == "high" else value - bound
@@ -85,7 +85,7 @@ MOST_ROWS = 10_000  # that a search looks at
 
 
 def offset_decision(logits_NC: Array, share_NG: Array, offset_GC: Array) -> Array:
-    """Classes (N,) of rows with class scores and probabilities of groups."""
+    """Return classes (N,) of rows with class scores and probabilities of groups."""
     decided: Array = (logits_NC + share_NG @ offset_GC).argmax(1)
     return decided
 
@@ -117,7 +117,7 @@ class _Rows:
         )
 
     def goodness(self, n_KCPG: Array, aims: Limits, penalty: float) -> Array:
-        """Accuracy (K,) less the penalty for what lies beyond the aims."""
+        """Return the accuracy (K,) less the penalty for what lies beyond the aims."""
         total = n_KCPG.sum((1, 2, 3))
         out: Array = np.einsum("kccg->k", n_KCPG) / total
         with warnings.catch_warnings(), np.errstate(all="ignore"):
@@ -132,7 +132,10 @@ class _Rows:
     def along(
         self, offset_GC: Array, at: tuple[int, int], aims: Limits, penalty: float, near: bool
     ) -> tuple[float, float]:
-        """The best step of one offset, and how good the offsets are with it; 0 where none helps."""
+        """Return the best step of one offset, and how good the offsets are with it.
+
+        The offset is 0 where none helps.
+        """
         g, c = at
         scores_NC = self.logits_NC + self.share_NG[:, :-1] @ offset_GC
         own_N, share_N = scores_NC[:, c].copy(), self.share_NG[:, g]
@@ -156,7 +159,10 @@ class _Rows:
 
 
 def _steps(margin_N: Array, share_N: Array, groups: int, near: bool) -> Array:
-    """Steps (K,) that are tried, by size: 0, ranks of the rows' margins, and beyond them all."""
+    """Return steps (K,) that are tried, by size.
+
+    They are 0, ranks of the rows' margins, and steps beyond them all.
+    """
     margins = margin_N[share_N > 1 / (groups + 1e-9)]
     margins = margin_N if len(margins) == 0 else margins
     ranks = np.linspace(0.0, 1.0, TRIED_STEPS)
@@ -168,18 +174,21 @@ def _steps(margin_N: Array, share_N: Array, groups: int, near: bool) -> Array:
 
 
 def log_scores(rows: Predictions) -> Array:
-    """Logarithms of class probabilities."""
+    """Return logarithms of class probabilities."""
     return np.log(np.clip(rows.scores.astype(np.float64), 1e-12, None))
 
 
 def _aims(limits: Limits, strict: float) -> dict[str, float]:
-    """Limits with something in hand: from the bound itself to the best value that there is."""
+    """Return limits with something in hand.
+
+    They go from the bound itself to the best value that there is.
+    """
     best = {name: 1.0 if catalogue.named(name).better == "high" else 0.0 for name in limits}
     return {name: bound + strict * (best[name] - bound) for name, bound in limits.items()}
 
 
 def _path(rows: _Rows, limits: Limits) -> list[Array]:
-    """Offsets (G, C) of every search; each starts where the one before ended."""
+    """Return offsets (G, C) of every search; each starts where the one before ended."""
     classes = rows.logits_NC.shape[1]
     offset_GC, out = np.zeros((rows.groups, classes)), []
     for penalty, strict in SEARCHES:
@@ -201,7 +210,7 @@ def _path(rows: _Rows, limits: Limits) -> list[Array]:
 def _cross_fitted_paths(
     rows: Predictions, share_NG: Array, limits: Limits, seed: int
 ) -> list[Array]:
-    """Decisions (N,) of every search, each row decided by offsets of other folds."""
+    """Return decisions (N,) of every search, each row decided by offsets of other folds."""
     logits_NC, fold_N = log_scores(rows), folds_of(rows, FOLDS, seed)
     decided = [np.zeros(len(rows), dtype=np.int64) for _ in SEARCHES]
     for k in range(FOLDS):
@@ -299,7 +308,7 @@ def _gaps_alone(limits: Sequence[str] | Limits) -> bool:
 
 
 def _as_rule(offset_G2: Array) -> GroupRule:
-    """Offsets of two classes as thresholds of the second one's probability."""
+    """Return offsets of two classes as thresholds of the second one's probability."""
     shift_G = np.clip(offset_G2[:, 1] - offset_G2[:, 0], -700.0, 700.0)
     table = np.zeros((len(shift_G), 6))
     table[:, 4], table[:, 5] = 1.0, 1 / (1 + np.exp(shift_G))

@@ -30,7 +30,10 @@ Array = np.ndarray
 
 
 def uniform_by_id(ids: Array, seed: int) -> Array:
-    """A number in [0, 1) for each id: the same for the same id and seed, on every machine."""
+    """Return a number in [0, 1) for each id.
+
+    It is the same for the same id and seed, on every machine.
+    """
     digests = [hashlib.blake2b(f"{seed}:{i}".encode(), digest_size=8).digest() for i in ids]
     return np.array([int.from_bytes(d, "big") >> 11 for d in digests], dtype=np.float64) * 2.0**-53
 
@@ -38,7 +41,8 @@ def uniform_by_id(ids: Array, seed: int) -> Array:
 def fit_binary(
     scores: Array, target: Array, group: Array, groups: int, *, grid: int, tolerance: float = 0.0
 ) -> tuple[Array, Array]:
-    """Rules (G, 6) of ``p_ignore, constant, p0, threshold0, p1, threshold1``, and who has one.
+    """Return rules (G, 6) of ``p_ignore, constant, p0, threshold0, p1, threshold1``, and who has
+    one.
 
     P(1) = p_ignore · constant + (1 - p_ignore) · (p0 [score > threshold0] + p1 [score >
     threshold1]). The common point is the one of the groups' lowest ROC hull with the highest
@@ -84,7 +88,8 @@ def _relaxed(
     weights: dict[int, tuple[int, int]],
     tolerance: float,
 ) -> dict[int, tuple[int, float]]:
-    """For each group the place on x and the true-positive rate, all within a box of that width.
+    """Return for each group the place on x and the true-positive rate, all within a box of that
+    width.
 
     Every box [u, u + tolerance] x [v, v + tolerance] of a grid is tried. In it a group takes the
     point of its region (below its hull, not below the diagonal) with the fewest errors.
@@ -112,7 +117,9 @@ def _relaxed(
 
 
 def _hull(score: Array, target: Array) -> Array:
-    """Upper convex hull of the ROC as rows (false-positive rate, true-positive rate, threshold)."""
+    """Return the upper convex hull of the ROC as rows (false-positive rate, true-positive rate,
+    threshold).
+    """
     order = np.argsort(-score, kind="stable")
     score, target = score[order].astype(np.float64), target[order]
     ends = np.append(np.flatnonzero(np.diff(score)), len(score) - 1)  # last of each equal score
@@ -138,7 +145,7 @@ def _not_above(a: tuple, b: tuple, c: tuple) -> bool:
 def fit_classes(
     scores: Array, target: Array, group: Array, groups: int, *, tolerance: float = 0.0
 ) -> tuple[Array, Array]:
-    """Stochastic matrices P(new | old, group) (G, C, C) that give every group one confusion.
+    """Return stochastic matrices P(new | old, group) (G, C, C) that give every group one confusion.
 
     With A_g = P(old | target, g), the common confusion T = α B + (1 - α) 1 rᵀ is reached by
     A_g⁻¹ T; α is the largest for which that has no negative entry. B runs over the groups'
@@ -187,7 +194,7 @@ def fit_classes(
 
 
 def _has_all_classes(target: Array, group: Array, groups: int, classes: int) -> Array:
-    """Which groups have every class in validation; a warning names the others."""
+    """Return which groups have every class in validation; a warning names the others."""
     counts = np.zeros((groups, classes), dtype=np.int64)
     np.add.at(counts, (group, target), 1)
     complete: Array = np.all(counts > 0, axis=1)
@@ -241,7 +248,7 @@ class GroupRule:
         return cls(scores.shape[1], *found)
 
     def probabilities(self, scores: Array, group: Array) -> Array:
-        """Probability (N, C) with which each class is decided."""
+        """Return the probability (N, C) with which each class is decided."""
         own = np.eye(self.classes)[scores.argmax(1)]
         if self.classes == 2:
             p_ignore, constant, p0, threshold0, p1, threshold1 = self.table[group].T
@@ -253,7 +260,7 @@ class GroupRule:
         return np.where(self.fitted_G[group][:, None], found, own)
 
     def decide(self, scores: Array, group: Array, uniform: Array) -> Array:
-        """Classes (N,); ``uniform`` are the coins, numbers in [0, 1)."""
+        """Return classes (N,); ``uniform`` are the coins, numbers in [0, 1)."""
         chance = self.probabilities(scores, group)
         if self.classes == 2:
             return (uniform < chance[:, 1]).astype(np.int64)
@@ -262,7 +269,7 @@ class GroupRule:
 
 
 def folds_of(rows: Predictions, folds: int = FOLDS, seed: int = 0) -> Array:
-    """A fold (N,) for each row; folds have equal shares of every (class, group) cell."""
+    """Return a fold (N,) for each row; folds have equal shares of every (class, group) cell."""
     fold_N = np.zeros(len(rows), dtype=np.int64)
     cell_N = rows.target * len(rows.groups) + rows.sensitive
     for cell in np.unique(cell_N).tolist():
@@ -274,7 +281,7 @@ def folds_of(rows: Predictions, folds: int = FOLDS, seed: int = 0) -> Array:
 def cross_fitted(
     rows: Predictions, tolerance: float, *, folds: int = FOLDS, seed: int = 0
 ) -> Array:
-    """Decisions (N,) of rules that were fitted on the other folds.
+    """Return decisions (N,) of rules that were fitted on the other folds.
 
     A row's fold and coin follow from the seed and its place.
     """
@@ -355,7 +362,7 @@ def front_of_scores(
 
 
 def front_reason(rows: Predictions) -> str:
-    """Why thresholds cannot be tried on rows; empty where they can."""
+    """Return why thresholds cannot be tried on rows; empty where they can."""
     if not rows.scored:
         return "the table has no scores"
     if not rows.row_by_row or rows.context.weights is not None:
@@ -379,12 +386,15 @@ Reach = tuple[float, float]  # gap, accuracy
 
 
 def reach(points: Sequence[Reach], gap: float) -> float:
-    """The best accuracy with a gap of at most that; 0 where no point has it."""
+    """Return the best accuracy with a gap of at most that; 0 where no point has it."""
     return max((accuracy for found, accuracy in points if found <= gap), default=0.0)
 
 
 def area(points: Sequence[Reach]) -> float:
-    """The mean height of the front over gaps from 0 to ``WIDEST``: exact, it is a staircase."""
+    """Return the mean height of the front over gaps from 0 to ``WIDEST``.
+
+    It is exact: the front is a staircase.
+    """
     steps = sorted({0.0, WIDEST, *(gap for gap, _ in points if 0 < gap < WIDEST)})
     widths = ((right - left) * reach(points, left) for left, right in pairwise(steps))
     return sum(widths) / WIDEST
@@ -437,7 +447,7 @@ def fronts_of(
     draws: int = 1000,
     seed: int = 0,
 ) -> dict[str, ModelFront]:
-    """What thresholds per group could do for models, each with the predictions of its runs.
+    """Return what thresholds per group could do for models, each with the predictions of its runs.
 
     Every row is decided by a rule of other rows of its run. The band is simultaneous: with
     probability ``level`` the gaps and accuracies of all points lie between their ends. Rows are
@@ -498,7 +508,7 @@ def _has_gaps(rows: Predictions) -> bool:
 def _resampled(
     rows: Predictions, tolerances: Sequence[float], draws: int, rng: np.random.Generator
 ) -> tuple[Array, Array]:
-    """Gap and accuracy (K, 2) of a run's decisions, and by how much draws of rows move them.
+    """Return gap and accuracy (K, 2) of a run's decisions, and by how much draws of rows move them.
 
     The decisions are the model's own, a constant, and thresholds with each tolerance. Rows that
     are right and wrong under the same of them are drawn together, so all K move as one.

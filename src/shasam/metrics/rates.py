@@ -1,15 +1,16 @@
-"""Compute error rates of groups and cells by name, each with its interval."""
+"""Compute error rates of groups and cells, with intervals, and the rows that show a gap."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from statistics import NormalDist
 
 import numpy as np
 
-from shasam.errors import InputError
+from shasam.errors import Argument, InputError
 from shasam.metrics.counts import (
     Counts,
     Estimate,
@@ -22,6 +23,7 @@ from shasam.metrics.counts import (
     right_by_class,
 )
 from shasam.metrics.intervals import newcombe, wilson_ends
+from shasam.metrics.resampling import compared_rates
 from shasam.registry import did_you_mean
 
 # -------------------------------------------------------------------------------------------------
@@ -70,13 +72,13 @@ class GroupRate:
     better: str = "low"  # which direction is good for the people in question
 
     def table(self, n_CPG: np.ndarray, positive: int | None) -> np.ndarray:
-        """Outcomes (..., 1, 2, G): counted or not."""
+        """Return outcomes (..., 1, 2, G): counted or not."""
         part = self.part(n_CPG, positive or 0)
         whole = self.whole(n_CPG, positive or 0)
         return np.stack([part, whole - part], -2)[..., None, :, :]
 
     def counted(self, counts: Counts, positive: int) -> tuple[np.ndarray, np.ndarray]:
-        """Part and whole of each group, or what weighted rows are worth."""
+        """Return part and whole of each group, or what weighted rows are worth."""
         n_KG = counts.outcomes(self.table, positive)[0]
         return n_KG[0], n_KG.sum(0)
 
@@ -157,7 +159,7 @@ RATES = (
 
 
 def rate_named(name: str) -> GroupRate:
-    """The rate of a name, or an error with the nearest one."""
+    """Return the rate of a name, or raise an error with the nearest one."""
     known = {rate.name: rate for rate in RATES}
     if name not in known:
         raise InputError(f"there is no rate {name!r}{did_you_mean(name, known)}")
@@ -316,7 +318,7 @@ def against(
 def ratio_of_rates(
     part_a: float, whole_a: float, part_b: float, whole_b: float, level: float
 ) -> Estimate:
-    """One rate divided by another, with the logarithm's normal interval (Walter 1975)."""
+    """Return one rate divided by another, with the logarithm's normal interval (Walter 1975)."""
     if not part_b:
         reason = "the rate of the reference group is 0"
         return Estimate.undefined(reason, round(min(whole_a, whole_b)))
@@ -452,3 +454,112 @@ def group_rates(counts: Counts, level: float = 0.95) -> list[Rate]:
         for p, name in enumerate(counts.classes):
             out.append(Rate("selection", name, group, wilson(called_PG[p, g], whole, level)))
     return out
+
+
+# -------------------------------------------------------------------------------------------------
+# How many rows show a gap, and which gap a table could show: power before and after the data.
+#
+# Rates of two groups are compared by a normal test of their difference, with the error probability
+# divided by the number of pairs of groups, as an audit of several groups has it.
+# -------------------------------------------------------------------------------------------------
+
+POWER = 0.8  # the probability with which a gap is to be shown
+
+
+@dataclass(frozen=True)
+class Detectable:
+    """The smallest gap that is shown with the usual power, and between whom."""
+
+    gap: float
+    name: str  # the class
+    low_group: str
+    high_group: str
+
+
+def smallest_gap(
+    counts: Counts, least: int = 0, level: float = 0.95, power: float = POWER
+) -> Detectable | None:
+    """Return the smallest gap in accuracy within a class that these counts show with that
+    probability.
+
+    It is that of the two groups that are known best; gaps of smaller groups must be larger.
+    """
+    rates_RG, size_RG = compared_rates(counts, right_by_class, None, least)
+    pairs = [
+        (r, a, b)
+        for r in range(len(rates_RG))
+        for a, b in combinations(np.flatnonzero(~np.isnan(rates_RG[r])).tolist(), 2)
+    ]
+    if not pairs:
+        return None
+    errors = critical_values(len(pairs), level, power)
+    best = None
+    for r, a, b in pairs:
+        sizes = size_RG[r, [a, b]]
+        pooled = float((rates_RG[r, [a, b]] * sizes).sum() / sizes.sum())
+        pooled = (pooled * sizes.sum() + 0.5) / (sizes.sum() + 1)
+        gap = errors * math.sqrt(pooled * (1 - pooled) * float((1 / sizes).sum()))
+        if best is None or gap < best.gap:
+            best = Detectable(min(gap, 1.0), counts.classes[r], counts.groups[a], counts.groups[b])
+    return best
+
+
+def cell_rows(
+    counts: Counts, gap: float, least: int = 0, level: float = 0.95, power: float = POWER
+) -> int:
+    """Return rows in each (class, group) cell that would show such a gap, at the accuracy seen
+    here.
+    """
+    rates_RG, size_RG = compared_rates(counts, right_by_class, None, least)
+    known_RG = ~np.isnan(rates_RG)
+    pairs = sum(int(n * (n - 1) // 2) for n in known_RG.sum(1))
+    if not pairs or not 0 < gap < 1:
+        raise InputError("two groups of a class must be comparable, and the gap between 0 and 1")
+    rate = float((rates_RG[known_RG] * size_RG[known_RG]).sum() / size_RG[known_RG].sum())
+    total = float(size_RG[known_RG].sum())
+    rate = (rate * total + 0.5) / (total + 1)
+    return math.ceil(2 * rate * (1 - rate) * (critical_values(pairs, level, power) / gap) ** 2)
+
+
+def critical_values(pairs: int, level: float = 0.95, power: float = POWER) -> float:
+    """Return how many standard errors a gap must have to be shown with that probability."""
+    normal = NormalDist()
+    return normal.inv_cdf(1 - (1 - level) / (2 * pairs)) + normal.inv_cdf(power)
+
+
+def rows_needed(
+    shares: Sequence[float],
+    gap: float,
+    *,
+    rate: float = 0.8,
+    positives: float = 0.5,
+    level: float = 0.95,
+    power: float = POWER,
+) -> list[tuple[int, int, int]]:
+    """Return rows in all that show a gap between two groups, for each pair: (group, group, rows).
+
+    ``shares`` are those of the groups, ``rate`` the accuracy around which they differ, and
+    ``positives`` the share of the class in which they do. Pairs come in order of need, the largest
+    last: the last row is what an audit of all groups needs.
+
+    >>> rows_needed([0.5, 0.5], 0.1)[0][2]
+    1198
+    """
+    p = np.asarray(shares, dtype=np.float64)
+    if len(p) < 2 or not (p > 0).all() or p.sum() > 1 + 1e-6:
+        raise InputError(
+            Argument("groups"), " needs two or more shares above 0 that add up to 1 at most"
+        )
+    if not 0 < gap < 1 or not 0 < rate < 1 or not 0 < positives <= 1 or not 0 < power < 1:
+        raise InputError(
+            "the gap, the rate, the share of the class and the power lie between 0 and 1"
+        )
+    pairs = list(combinations(range(len(p)), 2))
+    errors = critical_values(len(pairs) * 2, level, power)  # two classes are looked at
+    low, high = max(rate - gap / 2, 0.0), min(rate + gap / 2, 1.0)
+    spread = (low * (1 - low) + high * (1 - high)) / 2
+    out = []
+    for a, b in pairs:
+        rows = (errors / gap) ** 2 * spread * (1 / p[a] + 1 / p[b]) / positives
+        out.append((a, b, math.ceil(rows)))
+    return sorted(out, key=lambda x: x[2])

@@ -172,7 +172,10 @@ def _means(
     *,
     root: bool = False,
 ) -> ByGroup:
-    """Mean of each group with Student's interval, and the gap; the root of both where asked."""
+    """Return the mean of each group with Student's interval, and the gap.
+
+    It is the root of both where asked.
+    """
     G = len(names)
     n_G = np.bincount(s, minlength=G)
     mean_G = np.bincount(s, x, G) / np.maximum(n_G, 1)

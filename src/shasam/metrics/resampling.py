@@ -76,7 +76,9 @@ class Resampling:
         return dirichlet(self.counts.n_CPG, self.draws, self.seed, self.strata)
 
     def noise(self, table: Table) -> tuple[np.ndarray, np.ndarray]:
-        """Tables of outcomes (D, S, K, G) drawn around shrunken rates, and their expectation."""
+        """Return tables of outcomes (D, S, K, G) drawn around shrunken rates, and their
+        expectation.
+        """
         if self.strata == "cell":  # the mix of classes in a group is kept: cells are drawn
             drawn_CPG, expected_CPG = self._cells
             return table(drawn_CPG, self.positive), table(expected_CPG, self.positive)
@@ -86,12 +88,14 @@ class Resampling:
         return np.concatenate(drawn, 1), np.concatenate(expected, 0)
 
     def around(self, table: Table) -> np.ndarray:
-        """Tables of outcomes (D, S, K, G) from the Bayesian bootstrap of every rate by itself."""
+        """Return tables of outcomes (D, S, K, G) from the Bayesian bootstrap of every rate by
+        itself.
+        """
         n_SKG = self.counts.outcomes(table, self.positive)
         return np.concatenate([self._of_stratum("rate", n_KG, _dirichlet)[0] for n_KG in n_SKG], 1)
 
     def by_chance(self, table: Table) -> tuple[np.ndarray, np.ndarray]:
-        """Rates (D, R, G) of groups dealt out by chance within each stratum, and their mean."""
+        """Deal out groups by chance within each stratum: rates (D, R, G), and their mean."""
         if self.strata != "cell":
             n_SKG = self.counts.outcomes(table, self.positive)
             drawn = [self._of_stratum("permuted", n_KG, _shuffled_pair)[0] for n_KG in n_SKG]
@@ -161,7 +165,8 @@ class Resampling:
 def dirichlet(
     n_CPG: np.ndarray, draws: int, seed: int, strata: str = "cell"
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Resampled tables (draws, C, P, G) and their expectation, with the sizes of strata kept.
+    """Return resampled tables (draws, C, P, G) and their expectation, with the sizes of strata
+    kept.
 
     Within a stratum of N rows with counts n the shares are Dirichlet(n + a): the Bayesian bootstrap
     with a prior of one row in all (Jeffreys' in the binary case), so that a cell without an error
@@ -183,7 +188,7 @@ def dirichlet(
 def multinomial(
     n_SKG: np.ndarray, draws: int, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Outcomes drawn anew within each (stratum, group): (D, S, K, G), and their expectation."""
+    """Draw outcomes anew within each (stratum, group): (D, S, K, G), and their expectation."""
     share_SKG = shrunken(n_SKG)
     size_SG = _whole(n_SKG.sum(1))
     p_SGK = np.moveaxis(share_SKG, 1, 2)
@@ -192,7 +197,7 @@ def multinomial(
 
 
 def shrunken(n_SKG: np.ndarray) -> np.ndarray:
-    """Shares of outcomes (S, K, G), pulled towards those of all groups together.
+    """Return shares of outcomes (S, K, G), pulled towards those of all groups together.
 
     Three right answers of three say little about a group: noise that is drawn around 100 % would be
     none at all. The pull is that of a Dirichlet prior whose strength m is estimated from how far
@@ -216,7 +221,8 @@ def shrunken(n_SKG: np.ndarray) -> np.ndarray:
 
 
 def shuffled(n_SKG: np.ndarray, draws: int, rng: np.random.Generator) -> np.ndarray:
-    """Tables with the same margins, as if groups were dealt out by chance within each stratum.
+    """Return tables with the same margins, as if groups were dealt out by chance within each
+    stratum.
 
     Equal in law to permuting the rows. Outcomes and group sizes of a stratum stay, so the number of
     each outcome in a group is hypergeometric given what earlier groups took.
@@ -268,7 +274,7 @@ def _hypergeometric(
 
 
 def _whole(size: np.ndarray) -> np.ndarray:
-    """Sizes as integers, which sample weights need not be; what is occupied stays so."""
+    """Make sizes integers, which sample weights need not be; what is occupied stays so."""
     return np.where(size > 0, np.maximum(np.rint(size), 1), 0).astype(np.int64)
 
 
@@ -304,7 +310,7 @@ class Tested:
         return float(self.p_R.min())
 
     def only(self, rows: Sequence[int]) -> Tested:
-        """Some of the rates, still adjusted for all."""
+        """Return some of the rates, still adjusted for all."""
         return Tested(
             self.rates_RG[rows],
             self.noise_DRG[:, rows],
@@ -317,7 +323,7 @@ class Tested:
 def compared_rates(
     counts: Counts, table: Table, positive: int | None, least: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Rates (R, G) that are compared, NaN where they have fewer than ``least`` rows; those rows."""
+    """Return compared rates (R, G), NaN where they have fewer than ``least`` rows, and the rows."""
     n_SKG = counts.outcomes(table, positive)
     rates_RG = rates(n_SKG)
     size_SG = n_SKG.sum(-2)
@@ -326,7 +332,7 @@ def compared_rates(
 
 
 def tested(made: Resampling, table: Table) -> Tested:
-    """The rates of a table, tested with those of the family that they belong to."""
+    """Return the rates of a table, tested with those of the family that they belong to."""
     if ("tested", table) not in made.made:
         made.made["tested", table] = _of_a_family(made, table) or _tested(made, table)
     return made.made["tested", table]
@@ -361,7 +367,9 @@ def _tested(made: Resampling, table: Table) -> Tested:
 
 
 def _keys(made: Resampling, table: Table) -> tuple[Any, ...]:
-    """What each rate is made of: counts of its outcome and of all others, the smaller list first.
+    """Return what each rate is made of.
+
+    They are counts of its outcome and of all others, the smaller list first.
 
     The false positive rate and the true negative rate have the same key: their gaps are equal.
     """
@@ -377,7 +385,8 @@ def _keys(made: Resampling, table: Table) -> tuple[Any, ...]:
 def permutation_p(
     rates_RG: np.ndarray, by_chance_DRG: np.ndarray, mean_R1: np.ndarray
 ) -> np.ndarray:
-    """How often groups dealt out by chance differ as much on each rate, adjusted for all rates.
+    """Return how often groups dealt out by chance differ as much on each rate, adjusted for all
+    rates.
 
     Two statistics of every rate share the error: the sum of squares of the groups' standardised
     distances from the mean finds gaps that are spread over groups, their largest finds one group
@@ -393,7 +402,7 @@ def permutation_p(
 
 
 def smallest_p(found: np.ndarray) -> np.ndarray:
-    """p of every rate (R,) from statistics (1 + D, R, Q), the observed ones first.
+    """Return p of every rate (R,) from statistics (1 + D, R, Q), the observed ones first.
 
     The smallest of the Q single p-values is taken, adjusted for all R x Q of them: p is the share
     of permutations whose smallest single p, over all rates and statistics, is as small.
@@ -443,7 +452,7 @@ class Pair:
     kept: Kept | None = None  # which rates are compared; None stands for all
 
     def only(self, places: np.ndarray) -> Pair:
-        """The same for some of the groups."""
+        """Return the same for some of the groups."""
 
         def some(pair: tuple[np.ndarray, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
             return pair[0][..., places], pair[1][..., places]
@@ -521,7 +530,7 @@ class Gap:
     def rates(
         self, n_CPG: np.ndarray, positive: int | None, kept: Kept | None = None
     ) -> np.ndarray:
-        """The rates (..., R, G) that are compared between groups, NaN where they are not."""
+        """Return the rates (..., R, G) that are compared between groups, NaN where they are not."""
         return _masked(rates(self.table(n_CPG, positive)), self.table, kept)
 
     def value(
@@ -636,7 +645,10 @@ def _masked(rates_RG: np.ndarray, table: Table, kept: Kept | None) -> np.ndarray
 
 
 def _two_apart(rates_RG: np.ndarray, apart_R: np.ndarray) -> np.ndarray:
-    """The rates (R, G) that differ least if two groups are so far apart: all others between."""
+    """Return the rates (R, G) that differ least if two groups are so far apart.
+
+    All others lie between.
+    """
     out = np.where(np.isnan(rates_RG), np.nan, 0.0)
     for row, apart in zip(out, apart_R.tolist(), strict=True):
         compared = np.flatnonzero(~np.isnan(row))
@@ -646,33 +658,36 @@ def _two_apart(rates_RG: np.ndarray, apart_R: np.ndarray) -> np.ndarray:
 
 
 def _logs(n_SKG: np.ndarray) -> np.ndarray:
-    """Logarithms of the first outcome's rate, half a row added: (..., S, G)."""
+    """Return logarithms of the first outcome's rate, half a row added: (..., S, G)."""
     return np.log((n_SKG[..., 0, :] + 0.5) / (n_SKG.sum(-2) + 0.5))
 
 
 def average(rates_RG: np.ndarray) -> np.ndarray:
-    """Mean over rates of the mean absolute difference of two groups: (..., R, G) -> (...)."""
+    """Return the mean over rates of the mean absolute difference of two groups.
+
+    (..., R, G) -> (...).
+    """
     return _row_by_row(rates_RG, _mean_difference).mean(-1)
 
 
 def total(rates_RG: np.ndarray) -> np.ndarray:
-    """The sum of the differences over rates and pairs of groups."""
+    """Return the sum of the differences over rates and pairs of groups."""
     groups_R = (~np.isnan(_one(rates_RG))).sum(-1)
     return _row_by_row(rates_RG, _mean_difference) @ (groups_R * (groups_R - 1) / 2)
 
 
 def largest(rates_RG: np.ndarray) -> np.ndarray:
-    """The largest of the differences."""
+    """Return the largest of the differences."""
     return _row_by_row(rates_RG, _range).max(-1)
 
 
 def average_range(rates_RG: np.ndarray) -> np.ndarray:
-    """Mean over rates of the largest difference between groups."""
+    """Return the mean over rates of the largest difference between groups."""
     return _row_by_row(rates_RG, _range).mean(-1)
 
 
 def _row_by_row(rates_RG: np.ndarray, spread: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
-    """How far the groups of each rate are spread (..., R), over those that have the rate."""
+    """Return how far the groups of each rate are spread (..., R), over those that have the rate."""
     kept_RG = ~np.isnan(_one(rates_RG))
     if kept_RG.all():
         return spread(rates_RG)
@@ -681,12 +696,12 @@ def _row_by_row(rates_RG: np.ndarray, spread: Callable[[np.ndarray], np.ndarray]
 
 
 def _one(rates_RG: np.ndarray) -> np.ndarray:
-    """The first of several tables; all have rates in the same places."""
+    """Return the first of several tables; all have rates in the same places."""
     return rates_RG[(0,) * (rates_RG.ndim - 2)]
 
 
 def _mean_difference(rates_G: np.ndarray) -> np.ndarray:
-    """Of sorted values, the i-th of G is added i times and taken off G - 1 - i times."""
+    """Average the differences of sorted values: the i-th of G counts i - (G - 1 - i) times."""
     G = rates_G.shape[-1]
     sign_G = 2.0 * np.arange(G) - (G - 1)
     return np.sort(rates_G, -1) @ sign_G / (G * (G - 1) / 2)

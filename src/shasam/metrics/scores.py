@@ -40,7 +40,7 @@ def score_areas(
     level: float,
     repeats: np.ndarray | None = None,
 ) -> dict[str, Estimate]:
-    """``abcc`` and ``abpc`` of K score columns (one for two classes, C for more)."""
+    """Return ``abcc`` and ``abpc`` of K score columns (one for two classes, C for more)."""
     sizes = tally(s, groups, repeats)
     columns = score_NK.shape[1]
     rng = np.random.default_rng([seed, 2])
@@ -80,7 +80,7 @@ def score_areas(
 def histogram(
     score: np.ndarray, s: np.ndarray, groups: int, repeats: np.ndarray | None = None
 ) -> np.ndarray:
-    """Rows per group and score bin: (G, 100)."""
+    """Return rows per group and score bin: (G, 100)."""
     b = np.clip((score * BINS).astype(np.int64), 0, BINS - 1)
     return tally(s * BINS + b, groups * BINS, repeats).reshape(groups, BINS)
 
@@ -88,7 +88,7 @@ def histogram(
 def densities(
     score: np.ndarray, s: np.ndarray, groups: int, repeats: np.ndarray | None = None
 ) -> np.ndarray:
-    """Smoothed density of each group at the middles of the bins, for pictures: (G, 100)."""
+    """Return smoothed density of each group at the middles of the bins, for pictures: (G, 100)."""
     n_GB = histogram(score, s, groups, repeats)
     at = n_GB / np.maximum(n_GB.sum(1, keepdims=True), 1)
     return np.einsum("gb,gbx->gx", at, _kernels(score, s, groups, repeats))
@@ -103,7 +103,7 @@ def _smooth(share_GB: np.ndarray, kernel_GBB: np.ndarray) -> np.ndarray:
 
 
 def _pairs(curve_GB: np.ndarray) -> np.ndarray:
-    """Signed differences of all unordered pairs of groups, bin by bin: (..., pairs · B)."""
+    """Return signed differences of all unordered pairs of groups, bin by bin: (..., pairs · B)."""
     i, j = np.triu_indices(curve_GB.shape[-2], 1)
     gaps = np.swapaxes(curve_GB[..., i, :] - curve_GB[..., j, :], -1, -2)
     return gaps.reshape(*gaps.shape[:-2], -1)
@@ -112,7 +112,7 @@ def _pairs(curve_GB: np.ndarray) -> np.ndarray:
 def _kernels(
     score: np.ndarray, s: np.ndarray, groups: int, repeats: np.ndarray | None
 ) -> np.ndarray:
-    """The smoothing of each group's density: (G, BINS, BINS)."""
+    """Return the smoothing of each group's density: (G, BINS, BINS)."""
     out = []
     for g in range(groups):
         own = score[s == g]
@@ -128,7 +128,10 @@ def _bandwidth(sd: float, total: float) -> float:
 
 
 def _kernel(sd: float, total: float) -> np.ndarray:
-    """Gaussian smoothing with Scott's bandwidth sd·n^(-1/5), reflected at 0 and 1: (BINS, BINS)."""
+    """Return Gaussian smoothing with Scott's bandwidth sd·n^(-1/5), reflected at 0 and 1.
+
+    (BINS, BINS).
+    """
     width = _bandwidth(sd, total)
     x = (np.arange(BINS) + 0.5) / BINS
     out = np.zeros((BINS, BINS))
@@ -138,7 +141,7 @@ def _kernel(sd: float, total: float) -> np.ndarray:
 
 
 def _exact(score: np.ndarray, s: np.ndarray, groups: int, repeats: np.ndarray | None) -> float:
-    """Mean over pairs of ∫|F_a - F_b|, from the sorted scores themselves."""
+    """Return the mean over pairs of ∫|F_a - F_b|, from the sorted scores themselves."""
     order = np.argsort(score, kind="stable")
     x, g = score[order].astype(np.float64), s[order]
     n = np.ones(len(x)) if repeats is None else repeats[order].astype(np.float64)
@@ -182,7 +185,7 @@ class Reliability:
         groups: int,
         repeats: np.ndarray | None = None,
     ) -> Reliability:
-        """Bins (b/15, (b+1)/15]; ``right`` is a column of booleans."""
+        """Return bins (b/15, (b+1)/15]; ``right`` is a column of booleans."""
         b = np.clip(
             np.ceil(confidence * CALIBRATION_BINS).astype(np.int64) - 1, 0, CALIBRATION_BINS - 1
         )
@@ -197,12 +200,14 @@ class Reliability:
         return cls(n_GB, sums(right.astype(np.float64)), sums(confidence))
 
     def gaps_GB(self) -> np.ndarray:
-        """Signed, weighted gaps whose absolute sum over bins is the ECE of the group."""
+        """Return signed, weighted gaps whose absolute sum over bins is the ECE of the group."""
         size = np.maximum(self.n_GB.sum(1, keepdims=True), 1)
         return (self.right_GB - self.confidence_GB) / size
 
     def noise_DGB(self, draws: int, seed: int) -> np.ndarray:
-        """Gaps of other test sets minus their expectation: rows are drawn anew within a group.
+        """Return gaps of other test sets minus their expectation.
+
+        Rows are drawn anew within a group.
 
         The bin of a row is drawn from the observed shares, and whether it is right from the bin's
         share of right answers, pulled towards its confidence (see ``pulled_GB``).
@@ -222,7 +227,7 @@ class Reliability:
         return (noise_DGBA * residual_GBA).sum(-1)
 
     def by_chance_DGB(self, draws: int, seed: int) -> np.ndarray:
-        """Gaps of a calibrated model whose confidences fall into the bins as these did."""
+        """Return gaps of a calibrated model whose confidences fall into the bins as these did."""
         rng = np.random.default_rng([seed, 4])
         mean_GB = self.mean_confidence_GB()
         right = rng.binomial(self.n_GB, mean_GB, size=(draws, *self.n_GB.shape))
@@ -230,14 +235,14 @@ class Reliability:
         return (right - self.n_GB * mean_GB) / size
 
     def mean_confidence_GB(self) -> np.ndarray:
-        """Mean confidence of each bin; its middle where it is empty."""
+        """Return the mean confidence of each bin; its middle where it is empty."""
         middle = (np.arange(CALIBRATION_BINS) + 0.5) / CALIBRATION_BINS
         return np.where(
             self.n_GB > 0, self.confidence_GB / np.maximum(self.n_GB, 1), middle[None, :]
         ).clip(0.0, 1.0)
 
     def pulled_GB(self) -> np.ndarray:
-        """Share of right answers of each bin, pulled towards its confidence.
+        """Return the share of right answers of each bin, pulled towards its confidence.
 
         A bin with one right answer does not show that its answers are always right. The pull is
         that of a beta prior of strength m (at least one row) around the confidence; m comes from
@@ -256,7 +261,7 @@ class Reliability:
 
 
 def error_of(gaps_GB: np.ndarray) -> np.ndarray:
-    """The calibration error of signed, weighted gaps: their absolute sum over bins."""
+    """Return the calibration error of signed, weighted gaps: their absolute sum over bins."""
     return np.abs(gaps_GB).sum(-1)
 
 
@@ -284,7 +289,9 @@ def binning_errors(
     groups: int,
     repeats: np.ndarray,
 ) -> dict[str, float]:
-    """How far each metric of binned scores can be from that of the scores; ``hit``: positives.
+    """Return how far each metric of binned scores can be from that of the scores.
+
+    ``hit`` are the positives.
 
     ``bin_NK`` is 2e for a score on the edge e of 3,000 bins, and 2e + 1 between e and e + 1, for
     each score column. Metrics of a single group have the largest bound of all groups.
@@ -312,7 +319,9 @@ def _kernel_moves(scores_NC: np.ndarray, n: np.ndarray, h: float) -> float:
 
 
 def _same_bin(bin_n: np.ndarray, hit: np.ndarray, n: np.ndarray) -> float:
-    """The share of pairs of a positive and a negative whose scores lie between the same edges."""
+    """Return the share of pairs of a positive and a negative whose scores lie between the same
+    edges.
+    """
     between = bin_n % 2 == 1
     size = int(bin_n.max(initial=0)) + 1
     shares = []
@@ -344,7 +353,7 @@ class ScoreRows:
         return self.made.counts
 
     def only(self, places: np.ndarray, made: Resampling) -> ScoreRows:
-        """The rows of these groups alone."""
+        """Return the rows of these groups alone."""
         code_G = np.full(len(self.counts.groups), -1)
         code_G[places] = np.arange(len(places))
         s = code_G[self.s]
@@ -393,7 +402,7 @@ class ScoreMetricByGroup:
 
 
 def calibration_error(rows: ScoreRows, g: int) -> Estimate:
-    """ECE of one group."""
+    """Return ECE of one group."""
     size = int(rows.reliability.n_GB[g].sum())
     if not size:
         return Estimate.undefined(f"no row of group {rows.counts.groups[g]!r}")
@@ -402,7 +411,7 @@ def calibration_error(rows: ScoreRows, g: int) -> Estimate:
 
 
 def largest_calibration_error(rows: ScoreRows) -> Estimate:
-    """The largest ECE of a group."""
+    """Return the largest ECE of a group."""
     G = len(rows.counts.groups)
     draws = rows.made.draws
 
@@ -444,7 +453,7 @@ def _gated(
 
 
 def checked_scores(scores: Any, rows: int, classes: int) -> np.ndarray:
-    """Class probabilities (rows, C) as float64, or a sentence about what is wrong with them."""
+    """Return class probabilities (rows, C) as float64, or raise an error."""
     values = np.asarray(scores, dtype=np.float64)
     if values.ndim == 1 and classes == 2:
         values = np.stack([1.0 - values, values], 1)
@@ -521,7 +530,7 @@ def roc_curve(positive: np.ndarray, score: np.ndarray, repeats: np.ndarray | Non
 def auc_and_error(
     positive: np.ndarray, score: np.ndarray, repeats: np.ndarray | None = None
 ) -> tuple[float, float]:
-    """Area under the curve, P(positive ranks above negative), and DeLong's error (1988).
+    """Return the area under the curve, P(positive ranks above negative), and DeLong's error (1988).
 
     Ties count half. ``repeats`` says how many rows each entry stands for.
     """
@@ -545,7 +554,7 @@ def auc_and_error(
 
 
 def auc(rows: ScoreRows, g: int) -> Estimate:
-    """AUC of one group with an interval on the logit scale, so that it stays below 1."""
+    """Return AUC of one group with an interval on the logit scale, so that it stays below 1."""
     reason = no_positive_class(rows.counts, rows.made.positive)
     if reason:
         return Estimate.undefined(reason)
@@ -564,7 +573,7 @@ def auc(rows: ScoreRows, g: int) -> Estimate:
 
 
 def auc_gap(rows: ScoreRows) -> Estimate:
-    """The largest difference between groups; noise is normal with DeLong's errors."""
+    """Return the largest difference between groups; noise is normal with DeLong's errors."""
     reason = no_positive_class(rows.counts, rows.made.positive)
     if reason:
         return Estimate.undefined(reason)
@@ -582,7 +591,7 @@ def auc_gap(rows: ScoreRows) -> Estimate:
 def gap_of_means(
     mean_G: np.ndarray, error_G: np.ndarray, draws: int, seed: int, level: float, support: int
 ) -> Estimate:
-    """Largest difference between groups of numbers with normal errors, like a gap of rates."""
+    """Compare groups of numbers with normal errors: the largest difference, like a gap of rates."""
     rng = np.random.default_rng([seed, 5])
     noise_DRG = rng.standard_normal((draws, 1, len(mean_G))) * error_G
     away_RG, noise_DRG = from_centre(mean_G[None], noise_DRG)

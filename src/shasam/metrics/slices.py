@@ -65,7 +65,7 @@ class Slice:
         return " & ".join(self.conditions)
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain JSON."""
+        """Return plain JSON."""
         return {
             "slice": list(self.conditions), "error": self.rate.as_dict(), "rest": self.rest,
             "p": self.p, "q": self.q,
@@ -104,7 +104,7 @@ class Slices:
         return tuple(s for s in self.found if s.q <= self.false_finds)
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain JSON."""
+        """Return plain JSON."""
         return {
             "searched": self.searched, "min_support": self.min_support,
             "false_finds": self.false_finds, "reported": len(self.reported),
@@ -233,7 +233,7 @@ def is_rule(text: str) -> bool:
 
 
 def column_of_rule(text: str) -> str:
-    """The column that a rule compares or cuts into bins."""
+    """Return the column that a rule compares or cuts into bins."""
     bins, compared = BINS.match(text), parsed_comparison(text)
     if bins:
         return bins["column"]
@@ -245,7 +245,7 @@ def column_of_rule(text: str) -> str:
 
 
 def _rule(text: str, columns: Mapping[str, Any]) -> _Cut:
-    """``age<35`` as a cut in two, of which the rows for which it holds are a slice, or bins."""
+    """Parse ``age<35`` as a cut in two, whose rows for which it holds are a slice, or bins."""
     name = column_of_rule(text)
     if name not in columns:
         raise InputError(f"the rule {text!r} names no column{did_you_mean(name, columns)}")
@@ -267,7 +267,7 @@ def _rule(text: str, columns: Mapping[str, Any]) -> _Cut:
 
 
 def _binned(name: str, text: str, column: np.ndarray) -> _Cut:
-    """``age:[0,20,40]`` as a slice for each bin; rows below the first edge are in none."""
+    """Return ``age:[0,20,40]`` as a slice for each bin; rows below the first edge are in none."""
     try:
         edges = [float(part) for part in text.split(",")]
     except ValueError:
@@ -282,7 +282,9 @@ def _binned(name: str, text: str, column: np.ndarray) -> _Cut:
 def _of_combination(
     cuts: Sequence[_Cut], wrong_N: np.ndarray, n_N: np.ndarray, min_support: int
 ) -> list[tuple[tuple[str, ...], int, int]]:
-    """Conditions, rows and errors of each slice of a combination, by counting joint codes once."""
+    """Return conditions, rows and errors of each slice of a combination, by counting joint codes
+    once.
+    """
     sizes = [len(cut.conditions) for cut in cuts]
     joint = np.zeros(len(wrong_N), dtype=np.int64)
     for cut, size in zip(cuts, sizes, strict=True):
@@ -332,7 +334,7 @@ class _Tail:
 
 
 def benjamini_hochberg(p: np.ndarray) -> np.ndarray:
-    """The smallest share of false finds at which each would be reported.
+    """Return the smallest share of false finds at which each would be reported.
 
     >>> benjamini_hochberg(np.array([0.01, 0.04, 0.03])).round(3).tolist()
     [0.03, 0.04, 0.04]

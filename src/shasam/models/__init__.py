@@ -47,7 +47,7 @@ __all__ = [
 
 
 def build_encoder(spec: ModelSpec, image_size: int) -> Encoder:
-    """The encoder that a specification names, with random weights.
+    """Build the encoder that a specification names, with random weights.
 
     For vectors ``image_size`` is their length.
     """

@@ -179,7 +179,7 @@ class EfficientNetLite0(Encoder):
 
 
 def imagenet_weights() -> dict[str, Tensor]:
-    """The tensors of the package, those of its classification layer included.
+    """Return the tensors of the package, those of its classification layer included.
 
     The package has a .pth file, a format that can run code when it is opened. Only the one file
     whose SHA-256 is written down above is opened, and tensors alone are admitted.

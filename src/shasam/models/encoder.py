@@ -43,7 +43,7 @@ class EncoderConfig(BaseModel):
         return True
 
     def completed(self) -> EncoderConfig:
-        """With what follows from files; called when a specification is made."""
+        """Add what follows from files; called when a specification is made."""
         return self
 
 
@@ -118,11 +118,11 @@ class Encoder(nn.Module):
         return (images + (1 - 2 * mean)) / (2 * std)
 
     def block(self, layer: str) -> nn.Module:
-        """The module whose result is the tap ``layer``, one of ``layers``."""
+        """Return the module whose result is the tap ``layer``, one of ``layers``."""
         return self.get_submodule(layer)
 
     def before_cut(self, images: Tensor) -> Tensor:
-        """What the frozen layers make of images, in half precision: a map (B, C, h, w).
+        """Return what the frozen layers make of images, in half precision: a map (B, C, h, w).
 
         An encoder with a ``cut`` takes these maps in place of images. It rounds them too where it
         is given images, so that a score does not depend on which of the two it was given.
@@ -138,11 +138,11 @@ class Encoder(nn.Module):
         return None
 
     def as_map(self, tapped: Tensor) -> Tensor:
-        """A result of one of ``layers`` as a feature map (B, channels, H, W)."""
+        """Return a result of one of ``layers`` as a feature map (B, channels, H, W)."""
         return tapped
 
     def mask_sites(self) -> list[MaskSite]:
-        """The linear layers that may carry masks; transformers have some."""
+        """Return the linear layers that may carry masks; transformers have some."""
         raise SpecError(
             f"{type(self).__name__} has no attention layers to mask; set model.encoder to vit, or "
             "to hf: and the name of a ViT"
@@ -182,7 +182,7 @@ class ProjectionHead(nn.Module):
         self.out_dim = out
 
     def forward(self, x: Tensor) -> Tensor:
-        """Not normalised to length one; code that compares cosines does that."""
+        """Project, without normalising to length one; code that compares cosines does that."""
         return self.bn2(self.fc2(F.relu(self.bn1(self.fc1(x)))))
 
 
@@ -202,7 +202,7 @@ class Classifier(nn.Module):
         self.out = nn.Linear(inside if hidden is None else hidden, classes)
 
     def hidden_layer(self, x: Tensor) -> Tensor:
-        """What the last linear layer reads (B, hidden)."""
+        """Return what the last linear layer reads (B, hidden)."""
         x = self.norm(x)
         return F.relu(self.hidden(x)) if isinstance(self.hidden, nn.Linear) else x
 

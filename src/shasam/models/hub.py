@@ -86,7 +86,7 @@ _LISTS = frozenset(("hidden_sizes", "depths"))
 
 
 def model_folder(source: str, revision: str | None) -> Path:
-    """The folder of a model: the one that is named, or a copy of the hub's."""
+    """Return the folder of a model: the one that is named, or a copy of the hub's."""
     if Path(source).is_dir():
         return Path(source)
     if source.startswith((".", "/", "~")) or source.count("/") > 1:
@@ -105,7 +105,7 @@ def model_folder(source: str, revision: str | None) -> Path:
 
 
 def weights_file(repository: str) -> Path:
-    """``model.safetensors`` of a model on the hub."""
+    """Return ``model.safetensors`` of a model on the hub."""
     return weight_files(model_folder(repository, None))[0]
 
 
@@ -125,7 +125,8 @@ def read_architecture(folder: Path) -> dict[str, Any]:
 
 
 def checked_architecture(body: Mapping[str, Any]) -> dict[str, Any]:
-    """The keys that describe the network, if their values are those of one that can be built.
+    """Return the keys that describe the network, if their values are those of one that can be
+    built.
 
     A configuration comes with a model or a run, perhaps of somebody else. Keys that do not describe
     a network are left out: some make transformers load code, or ask the hub.
@@ -164,7 +165,7 @@ def _describes(key: str, value: Any) -> bool:
 
 
 def read_pixels(folder: Path) -> tuple[Three | None, Three | None, int | None]:
-    """Mean, deviation and side of the images, as the model's own preparation has them."""
+    """Return mean, deviation and side of the images, as the model's own preparation has them."""
     for name in ("preprocessor_config.json", "processor_config.json"):
         if (folder / name).is_file():
             body = read_json(folder / name)
@@ -185,7 +186,7 @@ def _side(size: Any) -> int | None:
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """The safetensors files of a model."""
+    """Return the safetensors files of a model."""
     found = sorted(folder.glob("*.safetensors"))
     if not found:
         raise InputError(
@@ -196,7 +197,7 @@ def weight_files(folder: Path) -> list[Path]:
 
 
 def weights_hash(paths: list[Path]) -> str:
-    """One SHA-256 for all weights of a model."""
+    """Return one SHA-256 for all weights of a model."""
     if len(paths) == 1:
         return file_sha256(paths[0])
     return hashlib.sha256("".join(map(file_sha256, paths)).encode()).hexdigest()
@@ -236,7 +237,7 @@ class HuggingFaceConfig(EncoderConfig):
         return None not in (self.architecture, self.mean, self.std)
 
     def completed(self) -> HuggingFaceConfig:
-        """With the configuration, the pixels and the hash of the weights, read once."""
+        """Add the configuration, the pixels and the hash of the weights, read once."""
         if self.is_complete:
             return self
         folder = model_folder(self.source, self.revision)
@@ -293,7 +294,7 @@ class HuggingFace(Encoder):
         self._set_grid(image_size)
 
     def _set_grid(self, image_size: int) -> None:
-        """How many patches an image has, and whether positions must be interpolated."""
+        """Set how many patches an image has, and whether positions must be interpolated."""
         self.side = image_size
         self.extra: dict[str, Any] = {}
         if FAMILIES[self.family] is None:
@@ -315,7 +316,7 @@ class HuggingFace(Encoder):
         return cls(HuggingFaceConfig.model_validate(config.model_dump()), image_size)
 
     def _blocks(self) -> nn.ModuleList:
-        """The blocks of a transformer, the stages of a convolutional network."""
+        """Return the blocks of a transformer, the stages of a convolutional network."""
         lists = (m for m in self.model.modules() if isinstance(m, nn.ModuleList))
         return next(lists)
 
@@ -332,7 +333,10 @@ class HuggingFace(Encoder):
         return patches.transpose(1, 2).unflatten(2, (self.grid, self.grid))
 
     def mask_sites(self) -> list[MaskSite]:
-        """Query, key and value share the masks of their heads; every other layer has its own."""
+        """Return the linear layers.
+
+        Query, key, value share their heads' masks, others have their own.
+        """
         if not FAMILIES[self.family]:
             raise SpecError(
                 f"{self.config.source} ({self.family}) has no class token, which fairvit reads; "
@@ -383,7 +387,7 @@ def _keep(found: dict[str, Tensor], tap: str, module: nn.Module, given: Any, out
 
 
 def _projections(block: nn.Module) -> tuple[nn.Module, tuple[str, ...]]:
-    """The module that holds a block's query, key and value layers, and their names there."""
+    """Return the module that holds a block's query, key and value layers, and their names there."""
     for owner in block.modules():
         for names in (("q_proj", "k_proj", "v_proj"), ("query", "key", "value")):
             if all(isinstance(getattr(owner, name, None), nn.Linear) for name in names):
@@ -414,7 +418,7 @@ def _unpooled(family: str) -> dict[str, bool]:
 
 
 def load_into(network: nn.Module, config: HuggingFaceConfig) -> InitReport:
-    """The weights of the model's folder, with an account of what matched and what did not."""
+    """Load the weights of the model's folder, with an account of what matched and what did not."""
     from transformers import AutoModel
 
     folder = model_folder(config.source, config.revision)
@@ -453,7 +457,7 @@ def load_into(network: nn.Module, config: HuggingFaceConfig) -> InitReport:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without the bars and reports of transformers: ours says what matched."""
+    """Silence the bars and reports of transformers: ours says what matched."""
     from transformers.utils import logging
 
     before, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
@@ -487,7 +491,7 @@ class TimmConfig(EncoderConfig):
         return self.side
 
     def completed(self) -> TimmConfig:
-        """With the mean, the deviation and the size of the published weights."""
+        """Add the mean, the deviation and the size of the published weights."""
         if self.mean is not None and self.std is not None and self.side is not None:
             return self
         known = _published(self.source)
@@ -552,7 +556,7 @@ def _timm() -> Any:
 
 
 def _published(name: str) -> Any:
-    """What timm knows of the weights of a model."""
+    """Return what timm knows of the weights of a model."""
     timm = _timm()
     known = timm.models.get_pretrained_cfg(name) if timm.models.is_model(name) else None
     if known is None:

@@ -108,7 +108,7 @@ class ResNet18(Encoder):
     def forward_taps(
         self, images: Tensor, taps: tuple[str, ...]
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """The embedding, and the feature maps (B, channels, h, w) after the named layers."""
+        """Return the embedding, and the feature maps (B, channels, h, w) after the named layers."""
         self.check_taps(taps)
         x = F.relu(self.bn1(self.conv1(self.normalised(images))), inplace=True)
         if self.stem == "imagenet":
@@ -140,7 +140,7 @@ class Attention(nn.Module):
         self.proj = nn.Linear(dim, dim)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Tokens (B, n, D) to tokens, and the class token's query (B, D), heads side by side."""
+        """Map tokens (B, n, D) to tokens and the class token's query (B, D), heads side by side."""
         B, n, D = x.shape
         qkv = self.qkv(x).reshape(B, n, 3, self.heads, D // self.heads)
         query = qkv[:, 0, 0].flatten(1)  # (B, D)
@@ -284,7 +284,7 @@ class ViT(Encoder):
         return cls(*shape, drop_path=options.drop_path)
 
     def as_map(self, tapped: Tensor) -> Tensor:
-        """The patch tokens of (B, 1 + h*w, D) as a map (B, D, h, w)."""
+        """Return the patch tokens of (B, 1 + h*w, D) as a map (B, D, h, w)."""
         side = int((tapped.shape[1] - 1) ** 0.5)
         return tapped[:, 1:].transpose(1, 2).unflatten(2, (side, side))
 
@@ -440,7 +440,7 @@ class MLP(Encoder):
     def forward_taps(
         self, images: Tensor, taps: tuple[str, ...]
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """The last hidden layer (B, width), and the named ones."""
+        """Return the last hidden layer (B, width), and the named ones."""
         self.check_taps(taps)
         x, found = self.normalise(images), {}
         for name, linear, norm in zip(self.taps, self.linears, self.norms, strict=True):
@@ -450,5 +450,5 @@ class MLP(Encoder):
         return x, found
 
     def as_map(self, tapped: Tensor) -> Tensor:
-        """A hidden layer as a feature map of one pixel (B, width, 1, 1)."""
+        """Return a hidden layer as a feature map of one pixel (B, width, 1, 1)."""
         return tapped[:, :, None, None]

@@ -61,7 +61,7 @@ class VectorOutput:
 
 
 def read_onnx(path: str | Path) -> bytes:
-    """The file as one block of bytes, external data of its own folder put inside."""
+    """Read the file as one block of bytes, external data of its own folder put inside."""
     need("onnx", "an encoder from an ONNX file")
     path = Path(path)
     if not path.is_file():
@@ -83,7 +83,7 @@ def read_onnx(path: str | Path) -> bytes:
 
 
 def parse_onnx(content: bytes, name: str, *, external: bool = False) -> Any:
-    """The graph of a file, if nothing in it is to be refused; ``name`` is for messages."""
+    """Parse the graph of a file, if nothing in it is to be refused; ``name`` is for messages."""
     need("onnx", "an encoder from an ONNX file")
     import onnx
 
@@ -110,7 +110,7 @@ def parse_onnx(content: bytes, name: str, *, external: bool = False) -> Any:
 
 
 def image_input(model: Any, name: str) -> ImageInput:
-    """The input of the images, read off the graph."""
+    """Return the input of the images, read off the graph."""
     import onnx
 
     held = {tensor.name for tensor in model.graph.initializer}
@@ -147,7 +147,7 @@ def image_input(model: Any, name: str) -> ImageInput:
 
 
 def vector_output(model: Any, asked: str | None, name: str) -> VectorOutput:
-    """The output that is asked for, or the only one with two dimensions."""
+    """Return the output that is asked for, or the only one with two dimensions."""
     import onnx
 
     known = {value.name: value for value in onnx.shape_inference.infer_shapes(model).graph.output}
@@ -178,7 +178,7 @@ def vector_output(model: Any, asked: str | None, name: str) -> VectorOutput:
 
 
 def digest(content: bytes) -> str:
-    """SHA-256 of the bytes."""
+    """Return the SHA-256 of the bytes."""
     return hashlib.sha256(content).hexdigest()
 
 
@@ -209,7 +209,7 @@ def _put_inside(tensor: Any, path: Path, room: int) -> int:
 
 
 def _nodes(graph: Any) -> Iterator[Any]:
-    """All nodes, those of inner graphs included."""
+    """Yield all nodes, those of inner graphs included."""
     for node in graph.node:
         yield node
         for attribute in node.attribute:
@@ -218,7 +218,7 @@ def _nodes(graph: Any) -> Iterator[Any]:
 
 
 def _tensors(graph: Any) -> Iterator[Any]:
-    """All constant tensors, those of inner graphs included."""
+    """Yield all constant tensors, those of inner graphs included."""
     yield from graph.initializer
     for sparse in graph.sparse_initializer:
         yield from (sparse.values, sparse.indices)
@@ -232,7 +232,7 @@ def _tensors(graph: Any) -> Iterator[Any]:
 
 
 def _range(model: Any, name: str) -> str | None:
-    """What the first arithmetic on the input says about the range of its pixels."""
+    """Return what the first arithmetic on the input says about the range of its pixels."""
     reader = {value: node for node in model.graph.node for value in node.input}
     node = reader.get(name)
     for _ in model.graph.node:
@@ -315,7 +315,7 @@ class OnnxConfig(EncoderConfig):
         return self.side
 
     def completed(self) -> OnnxConfig:
-        """With what the graph says; what neither it nor the user says is an error."""
+        """Add what the graph says; what neither it nor the user says is an error."""
         if self.sha256 is not None:
             return self
         content = read_onnx(self.source)
@@ -391,7 +391,7 @@ class OnnxEncoder(Encoder):
         return InitReport(self.config.source, tensors, (), (), ())
 
     def content(self) -> bytes:
-        """The bytes of the graph, if they are those of the specification."""
+        """Return the bytes of the graph, if they are those of the specification."""
         content = self.graph.cpu().numpy().tobytes()
         if digest(content) != self.config.sha256:
             raise CheckpointError(
@@ -401,7 +401,7 @@ class OnnxEncoder(Encoder):
         return content
 
     def numbers(self, images: Tensor) -> np.ndarray:
-        """Images between -1 and 1 as the graph takes them."""
+        """Scale images between -1 and 1 as the graph takes them."""
         if self.config.dtype == "uint8":
             x = ((images + 1) * 127.5).round().clamp(0, 255).to(torch.uint8)
         else:
@@ -426,7 +426,10 @@ class OnnxEncoder(Encoder):
         return torch.from_numpy(vectors).to(images.device), {}
 
     def _run(self, part: np.ndarray, size: int) -> np.ndarray:
-        """The vectors of some images; where the batch is fixed, the last one is filled up."""
+        """Return the vectors of some images.
+
+        Where the batch is fixed, the last one is filled up.
+        """
         if self._session is None:
             self._session = open_session(self.content(), self.config.source)
         filled = np.concatenate([part, np.repeat(part[-1:], size - len(part), axis=0)])
@@ -447,12 +450,12 @@ class OnnxEncoder(Encoder):
         return vectors
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without the session, which a copy makes anew."""
+        """Leave out the session, which a copy makes anew."""
         return {**self.__dict__, "_session": None}
 
 
 def open_session(content: bytes, name: str) -> Any:
-    """A session of onnxruntime on a graph that was looked at first."""
+    """Return a session of onnxruntime on a graph that was looked at first."""
     need("onnx", "an encoder from an ONNX file")
     import onnxruntime
 

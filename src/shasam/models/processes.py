@@ -48,7 +48,7 @@ def sharing(share: Share | None) -> Iterator[None]:
 
 
 def has_whole_batch() -> bool:
-    """True where this process holds all rows of a batch, as it does outside of an encoder."""
+    """Whether this process holds all rows of a batch, as it does outside of an encoder."""
     return _current is not None
 
 
@@ -99,10 +99,10 @@ class SharedBatchNorm(_BatchNorm):
         self.gather = gather
 
     def _check_input_dim(self, input: Tensor) -> None:
-        """Any number of dimensions: the channels are the second."""
+        """Accept any number of dimensions: the channels are the second."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """(B, C, ...) of this process, normalised over the rows of all."""
+        """Normalise (B, C, ...) of this process over the rows of all."""
         if not self.training or has_whole_batch():
             return super().forward(x)
         with torch.autocast(x.device.type, enabled=False):
@@ -125,7 +125,7 @@ class SharedBatchNorm(_BatchNorm):
         return y
 
     def _remember(self, mean_C: Tensor, var_C: Tensor) -> None:
-        """Running statistics, as ``torch.nn.BatchNorm2d`` keeps them."""
+        """Update running statistics, as ``torch.nn.BatchNorm2d`` keeps them."""
         if self.running_mean is None or self.running_var is None:
             return
         assert self.num_batches_tracked is not None

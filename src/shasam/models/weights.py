@@ -26,7 +26,8 @@ MAX_BYTES = 64 << 30
 def read_weights(
     path: str | Path, *, sha256: str | None = None, within: Path | None = None
 ) -> dict[str, Tensor]:
-    """The tensors of a file whose hash is ``sha256``, if that is known, and all of them finite.
+    """Read the tensors of a file whose hash is ``sha256``, if that is known, and all of them
+    finite.
 
     A flipped bit in a weight changes predictions and nothing else shows it; NaN weights predict
     the first class for every image.
@@ -125,7 +126,7 @@ def copy_weights(encoder: nn.Module, given: Mapping[str, Tensor], origin: str) -
 
 
 def _resize_positions(pos: Tensor, tokens: int) -> Tensor:
-    """Position embeddings (1, 1 + g*g, D) for another grid, bicubically; the class token stays."""
+    """Resize position embeddings (1, 1 + g*g, D) bicubically; the class token stays."""
     old, new = int((pos.shape[1] - 1) ** 0.5), int((tokens - 1) ** 0.5)
     if old * old + 1 != pos.shape[1] or new * new + 1 != tokens:
         return pos  # not a square grid with a class token: the caller reports the shape

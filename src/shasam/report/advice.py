@@ -25,7 +25,7 @@ from shasam.metrics import (
 )
 from shasam.metrics.intervals import quantile
 from shasam.metrics.learnt import Skill
-from shasam.metrics.power import cell_rows, smallest_gap
+from shasam.metrics.rates import cell_rows, smallest_gap
 from shasam.registry import did_you_mean
 from shasam.report.audits import Limit, baseline_of, pairing
 from shasam.report.fronts import Choice, undominated
@@ -51,7 +51,7 @@ ByMethod = Mapping[str, Sequence[Subject]]
 
 
 def named_baseline(methods: Sequence[str], asked: str | None) -> str:
-    """The method that others are compared with; one that is asked for must be there."""
+    """Return the method that others are compared with; one that is asked for must be there."""
     if asked is None:
         return baseline_of(methods)
     for wanted in (asked, asked.partition("@")[0]):  # an encoder that all have is not in the name
@@ -65,7 +65,7 @@ def named_baseline(methods: Sequence[str], asked: str | None) -> str:
 
 
 def on_common_seeds(by_method: ByMethod) -> tuple[dict[str, list[Subject]], str]:
-    """The runs of seeds that all methods have, and a sentence where that leaves out some."""
+    """Return the runs of seeds that all methods have, and a sentence where that leaves out some."""
     everything = {method: list(members) for method, members in by_method.items()}
     seeds = {method: {e.seed for e in members} for method, members in everything.items()}
     common = set.intersection(*seeds.values())
@@ -124,7 +124,7 @@ class Versus:
 
 
 def versus(by_method: ByMethod, baseline: str, drawn: AuditOptions) -> list[Versus]:
-    """Every other method against the baseline, with intervals that hold for all at once."""
+    """Compare every other method with the baseline, with intervals that hold for all at once."""
     others = [method for method in by_method if method != baseline]
     return [
         _versus(method, by_method[method], baseline, by_method[baseline], len(others), drawn)
@@ -140,7 +140,7 @@ def _versus(
     comparisons: int,
     drawn: AuditOptions,
 ) -> Versus:
-    """Over seeds where there are three in common, else over the rows of one run each."""
+    """Compare over seeds where three are in common, else over the rows of one run each."""
     seeds_b = {e.seed: e for e in of_b}
     pairs = [(e, seeds_b[e.seed]) for e in of_a if e.seed in seeds_b]
     if len(pairs) >= FEWEST_SEEDS:
@@ -189,7 +189,7 @@ def advise(
     limits: Sequence[Limit] = (),
     drawn: AuditOptions = OF_RUNS,
 ) -> Advice:
-    """Which method to take of one setting, what it costs, and what cannot be told.
+    """Advise which method of one setting to take, what it costs, and what cannot be told.
 
     ``runs`` are the directories by the names of their subjects.
     """
@@ -283,7 +283,7 @@ def _choice(method: str, by_method: ByMethod) -> Choice:
 
 
 def _standing(method: str, members: Sequence[Subject]) -> list[str]:
-    """Accuracy and gap of the baseline: the numbers of the table."""
+    """Return the accuracy and gap of the baseline: the numbers of the table."""
     accuracy, gap = (_mean(members, key) for key in ("accuracy", "eo_mean"))
     if not (math.isfinite(accuracy) and math.isfinite(gap)):
         return []
@@ -292,7 +292,7 @@ def _standing(method: str, members: Sequence[Subject]) -> list[str]:
 
 
 def _price(v: Versus, by_method: ByMethod) -> str:
-    """What a method that is shown to be fairer brings and costs."""
+    """Return what a method that is shown to be fairer brings and costs."""
     gap = percent(_mean(by_method[v.method], "eo_mean"))
     cost = v.accuracy
     if not cost.shown:
@@ -306,7 +306,10 @@ def _price(v: Versus, by_method: ByMethod) -> str:
 
 
 def _no_gap(method: str, members: Sequence[Subject]) -> list[str]:
-    """Where no run has a gap that chance could not make, there is none to be made smaller."""
+    """Say so where no run has a gap that chance could not make.
+
+    There is none to be made smaller.
+    """
     if any(not e.estimates["eo_mean"].defined or e.estimates["eo_mean"].low > 0 for e in members):
         return []
     runs = f"in any of its {len(members)} runs" if len(members) > 1 else "in its run"
@@ -317,7 +320,8 @@ def _no_gap(method: str, members: Sequence[Subject]) -> list[str]:
 
 
 def _nearest(told: Sequence[Versus], by_method: ByMethod) -> list[str]:
-    """The method with the smallest gap, where none is shown to be fairer, and what would show it.
+    """Return the method with the smallest gap, where none is shown to be fairer, and what would
+    show it.
 
     Nothing where the number of seeds that it would take is out of reach, or for less than a point.
     """
@@ -340,7 +344,10 @@ def _nearest(told: Sequence[Versus], by_method: ByMethod) -> list[str]:
 
 
 def _seeds_needed(v: Versus, comparisons: int, level: float = 0.95) -> int | None:
-    """How many seeds would exclude 0 if difference and spread stayed; None where too many."""
+    """Return how many seeds would exclude 0 if difference and spread stayed.
+
+    It is None where they are too many.
+    """
     each = 1 - (1 - level) / comparisons
     sd = _half(v.gap) * math.sqrt(v.seeds) / quantile(each, v.seeds - 1)
     for n in range(v.seeds + 1, MOST_SEEDS + 1):
@@ -350,7 +357,7 @@ def _seeds_needed(v: Versus, comparisons: int, level: float = 0.95) -> int | Non
 
 
 def _delivered(method: str, members: Sequence[Subject], runs: Mapping[str, Path]) -> list[str]:
-    """Which run is the model: the first seed, because its number is known before its results."""
+    """Return the run that is the model: the first seed, known before its results."""
     first = _first(members)
     if first.name not in runs:
         return []
@@ -368,7 +375,7 @@ def _first(members: Sequence[Subject]) -> Subject:
 
 
 def _left_out(method: str, poor: int, runs: int) -> str:
-    """A method that cannot be recommended, whatever its gap."""
+    """Say which method cannot be recommended, whatever its gap."""
     return (
         f"{method} is left out: {poor} of its {runs} run{_s(runs)} "
         f"{'has' if poor == 1 else 'have'} not learnt the target."
@@ -388,7 +395,7 @@ def _half(c: Comparison) -> float:
 
 
 def _size(c: Comparison) -> str:
-    """'5.4 points (1.9 to 8.9, p = 0.022)', the size of a difference that is shown."""
+    """Write the size of a difference that is shown: '5.4 points (1.9 to 8.9, p = 0.022)'."""
     ends = sorted((abs(c.low), abs(c.high)))
     return (
         f"{percent(abs(c.difference))} points ({percent(ends[0])} to {percent(ends[1])}, "
@@ -416,7 +423,8 @@ def _limited(
     limits: Sequence[Limit],
     drawn: AuditOptions,
 ) -> Advice:
-    """The most accurate method whose model is shown to keep every limit, else the best effort.
+    """Return the most accurate method whose model is shown to keep every limit, else the best
+    effort.
 
     Judged by the interval of the model that would be delivered, at a level that allows for all
     methods and limits. The best effort is the nearest by its mean over seeds, so that no seed's
@@ -456,12 +464,12 @@ def _limited(
 
 
 def _its_model(members: Sequence[Subject]) -> str:
-    """Whose numbers follow, where they are not those of the table: one seed's, not the mean."""
+    """Say whose numbers follow, where they are not the table's: one seed's, not the mean."""
     return f"its model, seed {_first(members).seed}: " if len(members) > 1 else ""
 
 
 def _mean_excess(members: Sequence[Subject], limits: Sequence[Limit]) -> float:
-    """How far the mean over seeds lies beyond the limits, at the worst of them."""
+    """Return how far the mean over seeds lies beyond the limits, at the worst of them."""
     worst = -math.inf
     for limit in limits:
         found = [values(e.counts, [limit.metric], positive=e.rows.positive) for e in members]
@@ -473,7 +481,7 @@ def _mean_excess(members: Sequence[Subject], limits: Sequence[Limit]) -> float:
 
 
 def _ends(subject: Subject, limits: Sequence[Limit], drawn: AuditOptions) -> list[Estimate]:
-    """The metrics of the limits for one model, with intervals of that level."""
+    """Return the metrics of the limits for one model, with intervals of that level."""
     rows = subject.rows
     for limit in limits:
         catalogue.named(limit.metric)
@@ -490,7 +498,7 @@ def _ends(subject: Subject, limits: Sequence[Limit], drawn: AuditOptions) -> lis
 
 
 def _excess(limit: Limit, e: Estimate) -> float:
-    """How far the end of the interval that must keep the limit lies beyond it."""
+    """Return how far the end of the interval that must keep the limit lies beyond it."""
     return limit.bound - e.low if _high_is_good(limit) else e.high - limit.bound
 
 
@@ -505,7 +513,7 @@ def _high_is_good(limit: Limit) -> bool:
 
 
 def _paid(method: str, base: str, found: Sequence[Versus]) -> str:
-    """The price in accuracy against the baseline, with its interval, and what it needs."""
+    """Return the price in accuracy against the baseline, with its interval, and what it needs."""
     needs = " It needs the group of every row at prediction." if _by_group(method) else ""
     return _price_against(method, base, found) + needs
 
@@ -524,7 +532,7 @@ def _price_against(method: str, base: str, found: Sequence[Versus]) -> str:
 
 
 def _not_measurable(subject: Subject, limits: Sequence[Limit]) -> list[str]:
-    """Where the rows are too few for the limit, whatever the model: how many would do."""
+    """Say where the rows are too few for the limit, whatever the model, and how many would do."""
     smallest = smallest_gap(subject.counts, subject.drawn.min_group, subject.drawn.level)
     gaps = [x.bound for x in limits if not _high_is_good(x) and x.bound > 0]
     if smallest is None or not gaps or min(gaps) >= smallest.gap:
@@ -545,7 +553,7 @@ def _not_measurable(subject: Subject, limits: Sequence[Limit]) -> list[str]:
 def recommendations(
     runs: Sequence[RunDirectory], baseline: str | None = None, limits: Sequence[Limit] = ()
 ) -> list[str]:
-    """A paragraph for each setting that has several methods."""
+    """Return a paragraph for each setting that has several methods."""
     settings: dict[str, list[RunDirectory]] = {}
     for run in runs:
         settings.setdefault(run.setting, []).append(run)

@@ -93,11 +93,11 @@ class NumberSubject:
         return x is not None and bool((x == np.rint(x)).all())
 
     def shown(self, value: float) -> str:
-        """A number of the attribute, short: years and incomes without fractions."""
+        """Return a number of the attribute, short: years and incomes without fractions."""
         return f"{value:,.0f}" if self.whole or abs(value) >= 100 else f"{value:.3g}"
 
     def missing(self, metric: str) -> str:
-        """Why a metric is not among the estimates."""
+        """Return why a metric is not among the estimates."""
         if measure_of(metric) is not None:
             return f"there are: {', '.join(k for k in self.estimates if measure_of(k))}"
         return (
@@ -143,11 +143,11 @@ class NumberSubject:
 
     @staticmethod
     def extremes(c: RateCurve) -> tuple[int, int]:
-        """Where a curve is highest and lowest."""
+        """Return where a curve is highest and lowest."""
         return int(c.curve.argmax()), int(c.curve.argmin())
 
     def table(self) -> list[list[str]]:
-        """A row for each rate, and one for all classes."""
+        """Return a row for each rate, and one for all classes."""
         rows = [
             [f"{c.says} ({_SHORT.get(c.rate, c.rate)})", count(c.rows),
              *([f"– {c.reason}", "", "", ""] if not c.defined else
@@ -158,7 +158,7 @@ class NumberSubject:
         return [*rows, ["all classes", "", *cells]]
 
     def drawn_curves(self) -> list[RateCurve]:
-        """The curves of the page, those with the largest gaps where there are many."""
+        """Return the curves of the page, those with the largest gaps where there are many."""
         shown_ones = self.defined
         if len(shown_ones) <= MOST_FIGURES:
             return shown_ones
@@ -166,7 +166,7 @@ class NumberSubject:
         return order[:MOST_FIGURES]
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain JSON."""
+        """Return plain JSON."""
         return {
             "model": self.name,
             "attribute": self.attribute,
@@ -177,7 +177,7 @@ class NumberSubject:
         }
 
     def section(self) -> dict[str, Any]:
-        """The variables of the template."""
+        """Return the variables of the template."""
         drawn = self.drawn_curves()
         left = len(self.defined) - len(drawn)
         return {
@@ -203,7 +203,7 @@ class NumberSubject:
         )
 
     def figure(self, c: RateCurve) -> Markup:
-        """A curve in its band over the number; ticks below are quantiles of the rows."""
+        """Draw a curve in its band over the number; ticks below are quantiles of the rows."""
         left, right, top, bottom = 46.0, WIDTH - 14, 16.0, 216.0
         x0, x1 = float(c.values[0]), float(c.values[-1])
         y0, y1 = _window(100 * float(c.low.min()), 100 * float(c.high.max()))
@@ -241,12 +241,12 @@ class NumberSubject:
 
 
 def title(c: RateCurve) -> str:
-    """'yes, called yes (TPR)'."""
+    """Name a rate: 'yes, called yes (TPR)'."""
     return f"{c.says} ({_SHORT[c.rate]})" if c.rate in _SHORT else c.says
 
 
 def _window(low: float, high: float) -> tuple[float, float]:
-    """A part of 0 to 100 % that holds the band, at least twenty points high."""
+    """Return a part of 0 to 100 % that holds the band, at least twenty points high."""
     middle, half = (low + high) / 2, max((high - low) / 2 + 2, 10.0)
     y0, y1 = middle - half, middle + half
     y0, y1 = y0 - max(y1 - 100, 0.0), min(y1, 100.0)
@@ -262,7 +262,9 @@ def _cell(e: Estimate) -> str:
 
 
 def numbers_of_audit(tables: Sequence[Predictions], drawn: AuditOptions) -> list[NumberSubject]:
-    """A subject for each attribute that is followed as a number, the p-values of all adjusted."""
+    """Return a subject for each attribute that is followed as a number, the p-values of all
+    adjusted.
+    """
     found = [NumberSubject.of(rows, drawn) for rows in tables if rows.numbers is not None]
     if found and len(found) == len(tables):
         _check_groups(found[0], drawn)
@@ -291,7 +293,7 @@ def _check_groups(first: NumberSubject, drawn: AuditOptions) -> None:
 
 
 def print_number(subject: NumberSubject, screen: Screen) -> None:
-    """The sentences, and the table of every curve."""
+    """Print the sentences, and the table of every curve."""
     screen.print()
     screen.print(f"{subject.name}, by {subject.attribute}", style="bold")
     for said in subject.lines:
@@ -303,7 +305,7 @@ def print_number(subject: NumberSubject, screen: Screen) -> None:
 
 
 def _metrics(subject: NumberSubject) -> Table:
-    """Every metric under the name that a limit takes; of many classes the widest gaps."""
+    """Return every metric under the name that a limit takes; of many classes the widest gaps."""
     kept = {c.rate for c in subject.drawn_curves()} | {
         c.rate for c in subject.found.curves if not c.defined
     }
@@ -323,7 +325,7 @@ def _metrics(subject: NumberSubject) -> Table:
 
 
 def _at_quantiles(subject: NumberSubject) -> Table:
-    """The widest curves at five quantiles, with the band."""
+    """Return the widest curves at five quantiles, with the band."""
     title_ = f"Rates in % at quantiles of {subject.attribute}; a band holds its whole curve"
     table = Table(title=title_, title_justify="left", box=box.SIMPLE_HEAD)
     table.add_column("rate", overflow="fold")
@@ -340,7 +342,7 @@ def _at_quantiles(subject: NumberSubject) -> Table:
 
 
 def number_summary(subject: NumberSubject) -> list[str]:
-    """Verdict and headline metrics as Markdown."""
+    """Return verdict and headline metrics as Markdown."""
     rows = [
         [markdown_code(key), percent(e.value), interval(e) if e.defined else
          markdown_text(e.reason or ""), count(e.support)]

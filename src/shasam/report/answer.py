@@ -42,7 +42,10 @@ class RunAnswer:
 
     @classmethod
     def of(cls, run: RunDirectory, plain: RunDirectory | None = None) -> RunAnswer:
-        """The recorded numbers; the plain run is looked for beside the run if none is given."""
+        """Return the recorded numbers.
+
+        The plain run is looked for beside the run if none is given.
+        """
         subject = recorded_subject(run)
         plain = plain or plain_beside(run)
         if plain is None:
@@ -62,7 +65,7 @@ class RunAnswer:
         return cls(run, subject, recorded_subject(plain), found)
 
     def lines(self) -> list[str]:
-        """The model, and the plain one beside it."""
+        """Return the model, and the plain one beside it."""
         unit, total = self.subject.unit, count(self.subject.rows.total)
         said = [
             f"Your model ({_method(self.run)}): {_numbers(self.subject)}, on {total} test {unit}."
@@ -81,7 +84,7 @@ class RunAnswer:
         return said
 
     def to_do(self) -> list[str]:
-        """What to do first, the most useful before the others."""
+        """Say what to do first, the most useful before the others."""
         run, said = self.run, []
         own = run.settings.get("model")
         scratch = isinstance(own, dict) and own.get("encoder") == "resnet18" and not own.get("init")
@@ -119,7 +122,7 @@ class RunAnswer:
         )
 
     def _others(self) -> str:
-        """Methods to try that can take the groups of this run."""
+        """Name methods to try that can take the groups of this run."""
         data = self.run.settings.get("data")
         special = isinstance(data, dict) and (
             data.get("missing") == "use" or data.get("groups") == "each"
@@ -128,7 +131,10 @@ class RunAnswer:
 
 
 def gaps_by_attribute(run: RunDirectory) -> str:
-    """The gap by each of several attributes and their intersection, the widest first; "" of one."""
+    """Return the gap by each of several attributes and their intersection, the widest first.
+
+    It is "" of one attribute.
+    """
     recorded = run.metrics().get("attributes", {}).get("test", {})
     found = {name: Estimate.from_dict(entry["eo_mean"]) for name, entry in recorded.items()}
     ranked = sorted((n for n in found if found[n].defined), key=lambda n: -found[n].value)
@@ -142,13 +148,15 @@ def gaps_by_attribute(run: RunDirectory) -> str:
 
 
 def next_command(run: RunDirectory) -> str:
-    """The command that most people type after training."""
+    """Return the command that most people type after training."""
     new = "new_photos/" if run.unit == "images" else "new.npy"
     return f"shasam predict {shlex.quote(str(run.path))} {new} --out predictions.csv"
 
 
 def plain_command(words: Sequence[str], method: str) -> str:
-    """The command of a plain run on the same data: flags of data, model, seed, profile and place.
+    """Return the command of a plain run on the same data.
+
+    It has the flags of data, model, seed, profile and place.
 
     Options belong to the method, and how a run is printed to the run that was typed.
     """
@@ -167,7 +175,7 @@ def plain_command(words: Sequence[str], method: str) -> str:
 
 
 def _typed(words: Sequence[str]) -> list[tuple[str, list[str]]]:
-    """The flags that were typed, each by its plain name, with its values; other words go."""
+    """Return the flags that were typed, each by its plain name, with its values; other words go."""
     found: list[tuple[str, list[str]]] = []
     for word in words:
         if word.startswith("--"):
@@ -182,7 +190,9 @@ def _typed(words: Sequence[str]) -> list[tuple[str, list[str]]]:
 
 
 def plain_beside(run: RunDirectory) -> RunDirectory | None:
-    """A finished plain run in the same folder, on the same rows, with the same seed and encoder."""
+    """Return a finished plain run in the same folder, on the same rows, with the same seed and
+    encoder.
+    """
     if _method(run) == PLAIN:
         return None
     try:
@@ -197,7 +207,7 @@ def plain_beside(run: RunDirectory) -> RunDirectory | None:
 
 
 def _method(run: RunDirectory) -> str:
-    """The method as it was asked for; a run's own name may tell its encoder too."""
+    """Return the method as it was asked for; a run's own name may tell its encoder too."""
     return str(run.settings.get("method") or run.method)
 
 
@@ -211,7 +221,7 @@ def _numbers(subject: Subject) -> str:
 
 
 def _calibrated(found: Mapping[str, Any]) -> str:
-    """What a temperature has done to the calibration error of every group."""
+    """Return what a temperature has done to the calibration error of every group."""
     errors = {
         key.removeprefix("ece_"): (found["without"][key]["value"], after["value"])
         for key, after in found["with"].items()

@@ -1,16 +1,18 @@
-"""Audit predictions: from tables to subjects, pairs of models, limits, JSON and JUnit."""
+"""Audit predictions: from tables to subjects, pairs, limits, JSON, JUnit and the terminal."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
+from rich import box
+from rich.table import Table
 
 from shasam.errors import Argument, InputError, MemoryLimitError, SpecError
 from shasam.files import append, write_named
@@ -18,13 +20,21 @@ from shasam.metrics import Comparison, Slices, adjusted, as_json, catalogue, com
 from shasam.metrics.counts import Estimate
 from shasam.metrics.curves import Measure, measure_of
 from shasam.metrics.intervals import affordable_draws
-from shasam.metrics.power import smallest_gap
-from shasam.output import complain, markdown_code, markdown_table, markdown_text, visible
+from shasam.metrics.rates import smallest_gap
+from shasam.metrics.scores import SCORE_BINS
+from shasam.output import Screen, complain, markdown_code, markdown_table, markdown_text, visible
 from shasam.registry import did_you_mean
-from shasam.report.along import NumberSubject, number_summary
+from shasam.report.along import NumberSubject, number_summary, print_number
 from shasam.report.fronts import ThresholdFront
-from shasam.report.subject import AuditOptions, Subject
-from shasam.report.verdict import comparison_line, count, interval, percent, verdict
+from shasam.report.subject import AuditOptions, Reference, Subject, Timeline
+from shasam.report.verdict import (
+    comparison_line,
+    count,
+    found_slices,
+    interval,
+    percent,
+    verdict,
+)
 from shasam.types import Predictions
 
 # -------------------------------------------------------------------------------------------------
@@ -53,7 +63,7 @@ class Pairing:
         return comparison_line(self.a, self.b, self.found)
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain JSON."""
+        """Return plain JSON."""
         found = None if self.found is None else {k: c.as_dict() for k, c in self.found.items()}
         return {
             "model": self.a,
@@ -70,12 +80,12 @@ def is_plain(method: str) -> bool:
 
 
 def baseline_of(names: Sequence[str]) -> str:
-    """What others are compared with: cross-entropy where it is there, else the first."""
+    """Return what others are compared with: cross-entropy where it is there, else the first."""
     return min(filter(is_plain, names), key=lambda name: ("@" in name, name), default=names[0])
 
 
 def pairings(subjects: Sequence[Sequence[Subject]], drawn: AuditOptions) -> list[Pairing]:
-    """Each file of an audit against the first, through each attribute."""
+    """Compare each file of an audit with the first, through each attribute."""
     by_attribute: dict[str, list[Subject]] = {}
     for of_file in subjects:
         for subject in of_file:
@@ -89,7 +99,7 @@ def pairings(subjects: Sequence[Sequence[Subject]], drawn: AuditOptions) -> list
 
 
 def pairing(a: Subject, b: Subject, attribute: str, drawn: AuditOptions) -> Pairing:
-    """Both on the same rows, matched by id where there is one."""
+    """Compare both on the same rows, matched by id where there is one."""
     x, y = a.rows, b.rows
     order_x, order_y, reason = _matched(x, y)
     if reason:
@@ -115,7 +125,7 @@ def pairing(a: Subject, b: Subject, attribute: str, drawn: AuditOptions) -> Pair
 
 
 def _matched(x: Predictions, y: Predictions) -> tuple[Any, Any, str]:
-    """Orders in which the rows of both are the same, or the reason why there are none."""
+    """Match the rows of both: the order of each, or the reason why there is none."""
     everything = slice(None)
     if x.classes != y.classes or x.groups != y.groups:
         return everything, everything, "their classes or groups are not the same"
@@ -165,7 +175,10 @@ class Limit:
         return measure_of(self.metric)
 
     def concerns(self, subjects: Sequence[AnySubject]) -> list[AnySubject]:
-        """The subjects that have the metric: groups and numbers have metrics of their own."""
+        """Return the subjects that have the metric.
+
+        Groups and numbers have metrics of their own.
+        """
         own = [
             s
             for s in subjects
@@ -174,7 +187,7 @@ class Limit:
         return own or list(subjects)
 
     def broken(self, subject: AnySubject) -> str | None:
-        """A sentence where the limit is broken; an undefined metric cannot pass."""
+        """Return a sentence where the limit is broken; an undefined metric cannot pass."""
         e = subject.estimates.get(self.metric)
         where = f"{subject.name}, by {subject.attribute}"
         if e is None:
@@ -196,14 +209,14 @@ class Limit:
 
 
 def _size(e: Estimate, end: str) -> float:
-    """How far a signed number is from 0: its value, at least (low) or at most (high)."""
+    """Return how far a signed number is from 0: its value, at least (low) or at most (high)."""
     if end == "low":
         return max(e.low, -e.high, 0.0)
     return abs(e.value) if end == "value" else max(-e.low, e.high)
 
 
 def broken_limits(limits: Sequence[Limit], subjects: Sequence[AnySubject]) -> list[str]:
-    """A sentence for every limit that is broken."""
+    """Return a sentence for every limit that is broken."""
     return [line for limit in limits for s in limit.concerns(subjects) if (line := limit.broken(s))]
 
 
@@ -240,7 +253,7 @@ def subjects_of(
     tell: Callable[[str], None] = complain,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> list[Subject]:
-    """One subject for each sensitive attribute that has groups, and for their intersection.
+    """Return one subject for each sensitive attribute that has groups, and for their intersection.
 
     Where memory is short, fewer draws are taken; an intersection of too many groups for any is
     left out. ``tell`` reports both. Claims about gaps allow for the number of attributes (Holm's
@@ -285,7 +298,10 @@ def _check_reference(tables: Sequence[Predictions], drawn: AuditOptions) -> None
 
 
 def _slices(rows: Predictions, drawn: AuditOptions) -> Slices | None:
-    """The worst slices of all rows; weights do not count here, because the test needs rows."""
+    """Return the worst slices of all rows.
+
+    Weights do not count here, because the test needs rows.
+    """
     context = rows.context
     if not context.columns:
         return None
@@ -300,7 +316,7 @@ def _slices(rows: Predictions, drawn: AuditOptions) -> Slices | None:
 
 
 def _smallest_gap(subject: Subject) -> dict[str, Any] | None:
-    """The smallest gap that the table shows with 80 % probability, and between whom."""
+    """Return the smallest gap that the table shows with 80 % probability, and between whom."""
     found = smallest_gap(subject.counts, subject.drawn.min_group, subject.drawn.level)
     return None if found is None else asdict(found)
 
@@ -311,7 +327,7 @@ def as_document(
     drawn: AuditOptions,
     numbers: Sequence[NumberSubject] = (),
 ) -> dict[str, Any]:
-    """All numbers of an audit, and how the intervals were made, as plain JSON."""
+    """Return all numbers of an audit, and how the intervals were made, as plain JSON."""
     return {
         "intervals": asdict(drawn) | {"reference": list(drawn.reference)},
         "audits": [
@@ -365,7 +381,7 @@ def write_json(
     drawn: AuditOptions,
     numbers: Sequence[NumberSubject] = (),
 ) -> None:
-    """All numbers of an audit in a file."""
+    """Write all numbers of an audit in a file."""
     content = as_document(subjects, pairings, drawn, numbers)
     write_named(path, json.dumps(content, indent=1, allow_nan=False) + "\n")
 
@@ -378,7 +394,7 @@ SHOWN = ("accuracy", "eo_mean", "demographic_parity", "worst_group_accuracy")
 
 
 def write_junit(path: Path, subjects: Sequence[AnySubject], limits: Sequence[Limit]) -> None:
-    """A test case for every limit and subject; a broken limit is a failure."""
+    """Write a test case for every limit and subject; a broken limit is a failure."""
     suite = ElementTree.Element("testsuite", name="shasam audit")
     failures = 0
     for subject in subjects:
@@ -412,7 +428,7 @@ def add_summary(
     limits: Sequence[Limit],
     pairings: Sequence[Pairing],
 ) -> None:
-    """Verdicts, headline metrics, limits and comparisons, added to the end of a file."""
+    """Add verdicts, headline metrics, limits and comparisons to the end of a file."""
     lines = ["## shasam audit", ""]
     for subject in subjects:
         if isinstance(subject, NumberSubject):
@@ -447,3 +463,213 @@ def add_summary(
         lines += [*markdown_table(["audit", "limit", "result"], rows), ""]
     lines += [f"- {markdown_text(p.line)} ({markdown_text(p.attribute)})" for p in pairings]
     append(path, ("\n".join(lines) + "\n").encode())
+
+
+# -------------------------------------------------------------------------------------------------
+# What an audit prints: the verdict, the accuracy of every cell, every metric with its interval.
+# -------------------------------------------------------------------------------------------------
+
+_PRINTED_RATES = ("selection", "fpr", "fnr")
+WIDE = 100  # columns from which a metric's label fits beside its name
+
+
+def print_audit(
+    subjects: Sequence[AnySubject],
+    pairs: Sequence[Pairing],
+    also: Sequence[str] | None,
+    abstain: bool = False,
+) -> None:
+    """Print all subjects and comparisons; ``also`` as in ``print_subject``."""
+    screen = Screen()
+    for subject in subjects:
+        if isinstance(subject, NumberSubject):
+            print_number(subject, screen)
+            continue
+        print_subject(subject, screen, also)
+        if abstain:
+            screen.print(_abstention(subject))
+    for pair in pairs:
+        print_pairing(pair, screen)
+
+
+def print_subject(subject: Subject, screen: Screen, also: Sequence[str] | None = ()) -> None:
+    """Print one model through one attribute.
+
+    ``also`` are metrics beside the usual ten, None all.
+    """
+    screen.print()
+    screen.print(f"{subject.name}, by {subject.attribute}", style="bold")
+    for line in verdict(subject):
+        screen.print(line)
+    screen.print(_cells(subject))
+    names = [*subject.estimates]
+    if also is not None:
+        names = [k for k in names if k in subject.shown_metrics or k in also]
+    screen.print(_metrics(subject, names, screen.width >= WIDE))
+    for why in dict.fromkeys(subject.approximate.values()):
+        rows = [k for k in names if subject.approximate.get(k) == why]
+        if rows:
+            screen.print(f"≈ approximate ({', '.join(rows)}): {why}", style="dim")
+    if subject.binning is not None:
+        screen.print(_binned(subject.binning), style="dim")
+    if len(names) < len(subject.estimates):
+        more = len(subject.estimates) - len(names)
+        screen.print(f"{more} more metrics: --all-metrics, or --json", style="dim")
+    if subject.reference is not None:
+        screen.print(_against(subject, subject.reference))
+        screen.print(subject.reference.four_fifths(subject.drawn.min_group))
+    if subject.timeline is not None:
+        screen.print(_over_time(subject.timeline))
+    if subject.front is not None and (front := ThresholdFront.of(subject)) is not None:
+        for line in front.says:
+            screen.print(line)
+        if front.rows:
+            screen.print(_front(front))
+    if subject.slices is not None:
+        screen.print(_slice_table(subject.slices))
+        screen.print(found_slices(subject.slices))
+
+
+def _binned(errors: Mapping[str, float]) -> str:
+    """Say how far binned scores can be off, metric by metric."""
+    told = ", ".join(f"{name} {error:.1g}" for name, error in errors.items() if error)
+    return (
+        f"scores were counted in {SCORE_BINS:,} bins, so that metrics of scores may be off by as "
+        f"much as: {told}; calibration errors are exact"
+    )
+
+
+def print_pairing(pair: Pairing, screen: Screen) -> None:
+    """Print two files on the same rows: the sentence, and every metric's difference."""
+    screen.print()
+    screen.print(f"{pair.a} against {pair.b}, by {pair.attribute}", style="bold")
+    screen.print(pair.line)
+    if pair.found is None:
+        return
+    title = f"{pair.a} minus {pair.b}, in points"
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
+    table.add_column("metric", overflow="fold", min_width=_longest())
+    for name in ("difference", "interval", "p"):
+        table.add_column(name, justify="right")
+    for key, c in pair.found.items():
+        if c.reason:
+            table.add_row(key, "–", c.reason, "")
+            continue
+        span = f"{percent(c.low, 2)} – {percent(c.high, 2)}"
+        table.add_row(key, percent(c.difference, 2), span, f"{c.p:.3f}")
+    screen.print(table)
+
+
+def _longest() -> int:
+    """Return letters of the longest metric, and its arrow."""
+    return max(map(len, catalogue.metrics())) + 2
+
+
+def _cells(subject: Subject) -> Table:
+    table = Table(title="Accuracy by class and group", title_justify="left", box=box.SIMPLE_HEAD)
+    table.add_column("class", overflow="fold")
+    table.add_column("group", overflow="fold")
+    for name in (subject.unit, "correct, %", "interval"):
+        table.add_column(name, justify="right")
+    for rate in subject.cells:
+        value, span = _shown(rate.estimate, 1)
+        small = "dim" if subject.few(rate.estimate) else None
+        support = count(rate.estimate.support)
+        table.add_row(str(rate.name), rate.group, support, value, span, style=small)
+    return table
+
+
+def _metrics(subject: Subject, names: Sequence[str], wide: bool) -> Table:
+    """Tabulate metrics under the names that --fail-over takes, folded rather than cut off."""
+    table = Table(title="Metrics, in % and points", title_justify="left", box=box.SIMPLE_HEAD)
+    table.add_column("metric", overflow="fold", min_width=_longest())
+    if wide:
+        table.add_column("", overflow="fold")
+    for name in ("value", f"{100 * subject.drawn.level:g} % interval", "support"):
+        table.add_column(name, justify="right")
+    for key, e in ((key, subject.estimates[key]) for key in names):
+        better = {"high": "↑", "low": "↓"}[catalogue.named(key).better]
+        value, span = _shown(e, 2)
+        span = f"≈ {span}" if key in subject.approximate else span
+        label = [_label(subject, key)] if wide else []
+        table.add_row(f"{key} {better}", *label, value, span, count(e.support))
+    return table
+
+
+def _label(subject: Subject, key: str) -> str:
+    served = subject.worst_served if key == "worst_group_accuracy" else ""
+    return f"{catalogue.label_of(key)}: {served}" if served else catalogue.label_of(key)
+
+
+def _against(subject: Subject, reference: Reference) -> Table:
+    """Return three rates of every group against the reference; JSON and the page have all six."""
+    table = Table(title=f"Against {reference.says}", title_justify="left", box=box.SIMPLE_HEAD)
+    table.add_column("rate", overflow="fold")
+    table.add_column("group", overflow="fold")
+    for name in ("difference, points", "ratio, %"):
+        table.add_column(name, justify="right")
+    for rate in _PRINTED_RATES:
+        for a in reference.rates[rate]:
+            ends = ["{} ({})".format(*_shown(e, 1)) for e in (a.difference, a.ratio)]
+            faint = subject.few(a.difference)
+            table.add_row(rate, a.group, *ends, style="dim" if faint else None)
+    return table
+
+
+def _over_time(timeline: Timeline) -> Table:
+    title = f"{timeline.metric} by {timeline.period} of {timeline.column}, in points"
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
+    table.add_column(timeline.period)
+    for name in ("rows", "value", "interval", "support"):
+        table.add_column(name, justify="right")
+    for p in timeline.periods:
+        table.add_row(p.name, count(p.rows), *_shown(p.estimate, 2), count(p.estimate.support))
+    return table
+
+
+def _abstention(subject: Subject) -> Table | str:
+    """Return the share of every group that is answered, and accuracy of those answers."""
+    if not subject.abstention:
+        return "--abstain needs probabilities; name their column with --score"
+    title = "Answering only where it is sure: % of each group answered (% of answers right)"
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
+    for name in ("answered", "confidence from", *subject.rows.groups):
+        table.add_column(name, justify="right", overflow="fold")
+    for a in subject.abstention:
+        cells = [
+            f"{percent(a.coverage[g].value)} ({_shown(a.accuracy[g], 1)[0]})"
+            for g in subject.rows.groups
+        ]
+        table.add_row(f"{percent(a.share)} %", percent(a.confidence), *cells)
+    return table
+
+
+def _front(front: ThresholdFront) -> Table:
+    title = "Thresholds per group: rates may differ by so much; all intervals hold at once"
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
+    table.add_column("may differ by")
+    for name in ("gap (EO)", "accuracy, %", "against now"):
+        table.add_column(name, justify="right")
+    for row in front.rows:
+        cells = (f"{row[k]} ({row[f'{k}_ci']})" for k in ("gap", "accuracy", "price"))
+        table.add_row(row["tolerance"], *cells)
+    return table
+
+
+def _slice_table(found: Slices) -> Table:
+    table = Table(title="Worst slices", title_justify="left", box=box.SIMPLE_HEAD)
+    table.add_column("slice", overflow="fold")
+    for name in ("rows", "wrong, %", "interval", "rest, %", "q"):
+        table.add_column(name, justify="right")
+    for s in found.found:
+        numbers = [*_shown(s.rate, 1), percent(s.rest), f"{s.q:.3f}" if s.q >= 0.001 else "<0.001"]
+        known = None if s.q <= found.false_finds else "dim"
+        table.add_row(s.name, count(s.rate.support), *numbers, style=known)
+    return table
+
+
+def _shown(e: Estimate, digits: int) -> tuple[str, str]:
+    """Return value and interval, or a dash and the reason why there is none."""
+    if not e.defined:
+        return "–", e.reason or ""
+    return percent(e.value, digits), f"{percent(e.low, digits)} – {percent(e.high, digits)}"

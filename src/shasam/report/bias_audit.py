@@ -77,7 +77,7 @@ class BiasAudit:
         }
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain JSON, with the hashes of data and result."""
+        """Return plain JSON, with the hashes of data and result."""
         return {
             "made_by": f"shasam {shasam.__version__}",
             "data_sha256": self.data_sha256,
@@ -114,7 +114,7 @@ class BiasAudit:
         return _kept(text, path)
 
     def _repr_html_(self) -> str:
-        """The page in a frame of its own."""
+        """Return the page in a frame of its own."""
         return framed(self.to_html(), "bias audit")
 
 
@@ -125,13 +125,13 @@ def _kept(text: str, path: str | Path | None) -> str:
 
 
 def hash_of(result: Mapping[str, Any]) -> str:
-    """SHA-256 of a result as JSON with sorted keys and no spaces."""
+    """Return the SHA-256 of a result as JSON with sorted keys and no spaces."""
     text = json.dumps(result, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def header_of(given: Sequence[str] | Mapping[str, Any]) -> dict[str, str]:
-    """The header of the form from ``field=text`` and YAML files, or from its fields."""
+    """Return the header of the form from ``field=text`` and YAML files, or from its fields."""
     named = given if isinstance(given, Mapping) else fields_of(given, HEADER)
     out = checked_fields(named, HEADER)
     if out.get("data_kind", KINDS[0]) not in KINDS:
@@ -142,7 +142,7 @@ def header_of(given: Sequence[str] | Mapping[str, Any]) -> dict[str, str]:
 def fields_of(
     texts: Sequence[str], known: Mapping[str, str], *, within: Path | None = None
 ) -> dict[str, str]:
-    """Fields from ``field=text`` and from YAML files, later ones over earlier ones.
+    """Return fields from ``field=text`` and from YAML files, later ones over earlier ones.
 
     Files of somebody else's folder are read ``within`` it only.
     """
@@ -160,7 +160,7 @@ def fields_of(
 
 
 def checked_fields(given: Mapping[str, Any], known: Mapping[str, str]) -> dict[str, str]:
-    """The fields as texts, if each is known."""
+    """Return the fields as texts, if each is known."""
     for key in given:
         if key not in known:
             raise InputError(f"there is no field {key!r}{did_you_mean(str(key), known)}")
@@ -205,7 +205,7 @@ def bias_audit(
 
 
 def _data_sha256(source: TableFile, hashed: str, columns: Columns) -> str:
-    """SHA-256 of the file, or of the names and texts of the columns that are used, as CSV."""
+    """Hash the file, or the names and texts of the columns that are used, as CSV (SHA-256)."""
     if hashed == FILE:
         return file_sha256(source.path)
     rows = source.read(list(dict.fromkeys([_outcome(source, columns), *columns.sensitive])))
@@ -215,7 +215,7 @@ def _data_sha256(source: TableFile, hashed: str, columns: Columns) -> str:
 
 
 def verify(document: Path, data: Path) -> list[str]:
-    """What differs between a bias audit in a JSON file and the same audit of the data, if any."""
+    """Compare a bias audit in a JSON file with the same audit of the data; return what differs."""
     told = read_json(document)
     try:
         with of_our_shape(document):
@@ -247,7 +247,7 @@ def verify(document: Path, data: Path) -> list[str]:
 
 
 def _outcome(source: TableFile, columns: Columns) -> str:
-    """The column of selections or scores."""
+    """Return the column of selections or scores."""
     usual = [c for c in (*PREDICTIONS, "selected", "score") if c in source.column_names]
     given = columns.prediction or (columns.scores[0] if columns.scores else None)
     if given is None and not usual:
@@ -268,7 +268,7 @@ def _outcome(source: TableFile, columns: Columns) -> str:
 def _selected(
     rows: pa.Table, outcome: str, columns: Columns, where: str
 ) -> tuple[np.ndarray, str, float | None]:
-    """Who is selected, or scores above the median of all."""
+    """Return who is selected, or scores above the median of all."""
     values = rows.column(outcome)
     if absent_values(values).any():
         raise InputError(f"some rows of {where} have no value in the column {outcome!r}")
@@ -294,7 +294,7 @@ def _selected(
 
 
 def _categories(rows: pa.Table, column: str, source: TableFile) -> np.ndarray:
-    """The category of each row, empty where it is unknown."""
+    """Return the category of each row, empty where it is unknown."""
     texts = ["" if v is None else str(v).strip() for v in rows.column(column).to_pylist()]
     names = np.array(["" if t.lower() in UNKNOWN_WORDS else t for t in texts], dtype=object)
     distinct = set(names.tolist()) - {""}
@@ -335,7 +335,7 @@ _NARROW = (1, 2, 3, 4, 7, 8, 10)  # columns on the terminal; files have all
 
 
 def says(found: BiasAudit, impact: Impact) -> list[str]:
-    """What the table of one attribute shows, in sentences."""
+    """Say what the table of one attribute shows, in sentences."""
     lines = []
     below = [c for c in impact.categories if not c.small and c.ratio.value < FOUR_FIFTHS]
     unsure = [
@@ -401,7 +401,7 @@ def _header_rows(found: BiasAudit) -> list[tuple[str, str]]:
 
 
 def print_bias_audit(found: BiasAudit, screen: Screen) -> None:
-    """Header, sentences and tables on the terminal."""
+    """Print header, sentences and tables on the terminal."""
     for label, value in _header_rows(found):
         screen.print(f"{label}: {value}")
     for impact in found.impacts:
@@ -421,7 +421,7 @@ def print_bias_audit(found: BiasAudit, screen: Screen) -> None:
 
 
 def bias_audit_csv(found: BiasAudit) -> str:
-    """A line for each category of each table."""
+    """Return a line for each category of each table."""
     head: list[Any] = ["attribute"]
     head += [k for k in found.impacts[0].categories[0].as_dict()]
     lines: list[list[Any]] = [head]
@@ -438,7 +438,7 @@ def bias_audit_csv(found: BiasAudit) -> str:
 
 
 def bias_audit_markdown(found: BiasAudit) -> str:
-    """The form as Markdown."""
+    """Return the form as Markdown."""
     lines = ["# Bias audit (NYC Local Law 144)", ""]
     lines += markdown_table(
         ["", ""], [[markdown_text(a), markdown_text(b)] for a, b in _header_rows(found)]
@@ -454,7 +454,7 @@ def bias_audit_markdown(found: BiasAudit) -> str:
 
 
 def bias_audit_page(found: BiasAudit) -> str:
-    """The form as one page that loads nothing and prints on paper."""
+    """Return the form as one page that loads nothing and prints on paper."""
     folder = files("shasam.report").joinpath("templates")
     style = folder.joinpath("form.css").read_text(encoding="utf-8").strip()
     environment = Environment(

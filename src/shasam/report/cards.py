@@ -40,7 +40,7 @@ def model_card(
     place: str = "FOLDER",
     intended: Mapping[str, str] | None = None,
 ) -> str:
-    """The card as Markdown, every number computed from the predictions.
+    """Return the card as Markdown, every number computed from the predictions.
 
     ``place`` is what the card calls the place that the model is loaded from. ``intended`` has the
     fields of ``INTENDED``; without it those of ``intended.yaml`` in the run, or the words for

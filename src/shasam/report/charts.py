@@ -67,7 +67,7 @@ def save(figure: Markup, path: Path) -> None:
 def tradeoff(
     points: Sequence[Point], title: str = "Accuracy against the average gap between groups"
 ) -> Markup:
-    """Accuracy (up is better) against EO (left is better) with intervals."""
+    """Draw the accuracy (up is better) against EO (left is better) with intervals."""
     left, right, top, bottom = 46.0, WIDTH - 12, 14.0, 300.0
     shown = [p for p in points if math.isfinite(p.accuracy[0]) and math.isfinite(p.eo[0])]
     if not shown:
@@ -129,12 +129,15 @@ def tradeoff(
 
 
 def _crossed_out(x: float, y: float, r: float) -> list[str]:
-    """Two lines over a mark."""
+    """Draw two lines over a mark."""
     return [line(x - r, y - up * r, x + r, y + up * r, "whisker") for up in (-1, 1)]
 
 
 def _labels(marks: Sequence[tuple[float, float, str]]) -> list[str]:
-    """Names beside marks, above and below in turn where they would touch; none where too many."""
+    """Return names beside marks, above and below in turn where they would touch.
+
+    It is None where they are too many.
+    """
     if len(marks) > 6:
         return []
     body, before, below = [], -math.inf, False
@@ -146,13 +149,13 @@ def _labels(marks: Sequence[tuple[float, float, str]]) -> list[str]:
 
 
 def largest_groups(subject: Subject) -> list[int]:
-    """The groups that curves are drawn of: as many as there are colours."""
+    """Return the groups that curves are drawn of: as many as there are colours."""
     order = np.argsort(-subject.counts.sizes_G, kind="stable")[:COLOURS]
     return sorted(order.tolist())
 
 
 def score_curves(subject: Subject, positive: str) -> Markup:
-    """Density of the positive class's score by group."""
+    """Draw the density of the positive class's score by group."""
     density = subject.density_GB
     if density is None:
         return Markup("")
@@ -194,7 +197,7 @@ def score_curves(subject: Subject, positive: str) -> Markup:
 
 
 def calibration(subject: Subject) -> Markup:
-    """Share of right answers against confidence by group; the dashed line is perfect."""
+    """Draw the share of right answers against confidence by group; the dashed line is perfect."""
     r = subject.reliability
     if r is None:
         return Markup("")
@@ -241,7 +244,7 @@ def curve(
     *,
     floor: float | None = None,
 ) -> Markup:
-    """Lines over steps: (name, steps, values)."""
+    """Draw lines over steps: (name, steps, values)."""
     left, right, top, bottom = 46.0, WIDTH - 12, 12.0, 170.0
     xs = [x for _, steps, _ in series for x in steps]
     ys = [y for _, _, values in series for y in values if math.isfinite(y)]
@@ -334,7 +337,7 @@ class DotBlock:
 
 
 def dots(subject: Subject) -> Markup:
-    """Accuracy of every group, class by class, the best first."""
+    """Draw the accuracy of every group, class by class, the best first."""
     blocks = []
     for name in subject.counts.classes:
         rates = [r for r in subject.cells if r.name == name and r.estimate.defined]
@@ -344,7 +347,7 @@ def dots(subject: Subject) -> Markup:
 
 
 def forest(subjects: Sequence[Subject], c: int | None) -> Markup:
-    """How often each group of each attribute is wronged, the worst first.
+    """Draw how often each group of each attribute is wronged, the worst first.
 
     ``c`` is the class whose errors are counted; None stands for all classes together.
     """
@@ -456,7 +459,7 @@ HEIGHT = 13.0  # of a bar
 
 
 def bars(subject: Subject) -> Markup:
-    """The figure of one subject, class by class; many groups are dots."""
+    """Draw the figure of one subject, class by class; many groups are dots."""
     if len(subject.counts.groups) > COLOURS:
         return dots(subject)
     y = 0.0
@@ -489,7 +492,7 @@ def bars(subject: Subject) -> Markup:
 
 
 def _bar(e: Estimate, group: str, colour: int, y: float, few: bool) -> list[str]:
-    """The bar of a cell, its interval and its value; "none" where the cell is empty."""
+    """Draw the bar of a cell, its interval and its value; "none" where the cell is empty."""
     track = element(
         "rect", x=BARS_LEFT, y=y, width=BARS_RIGHT - BARS_LEFT, height=HEIGHT, cls="track", rx=2.0
     )
@@ -525,7 +528,7 @@ COLUMNS, MOST, BEHIND = 3, 9, 350  # panels in a row, panels in all, grey points
 def embedding(
     x: np.ndarray, y: np.ndarray, codes: np.ndarray, names: Sequence[str], by: str, unit: str
 ) -> tuple[Markup, int]:
-    """Panels of a 2-D projection, and how many points lie outside of them and are not drawn.
+    """Draw panels of a 2-D projection, and how many points lie outside of them and are not drawn.
 
     The middle 99 % are shown: one far point must not press all the others together.
     """
@@ -582,7 +585,7 @@ class DecisionScores:
 
     @classmethod
     def of(cls, subject: Subject) -> DecisionScores | None:
-        """None without scores, and for more than two classes."""
+        """Read the scores of a subject; None without scores, and for more than two classes."""
         rows = subject.rows
         if not subject.scored or len(rows.classes) != 2:
             return None
@@ -604,12 +607,15 @@ class DecisionScores:
         return f"The upright line is the threshold in use, {self._shown(self.threshold):.3g}."
 
     def _shown(self, share: float) -> float:
-        """A score as it is in the table; those that are no probabilities were scaled to 0..1."""
+        """Return a score as it is in the table.
+
+        Those that are no probabilities were scaled to 0..1.
+        """
         low, high = self.subject.rows.span or (0.0, 1.0)
         return low + share * (high - low)
 
     def roc(self) -> Markup:
-        """The curve of each group; a mark is the decision in use."""
+        """Draw the curve of each group; a mark is the decision in use."""
         rows = self.subject.rows
         rates = by_group(self.subject.counts, positive=self.positive)
         body = axes(CURVE_LEFT, CURVE_RIGHT, CURVE_TOP, BOTTOM, (0.0, 100.0), (0.0, 100.0))
@@ -635,7 +641,7 @@ class DecisionScores:
         return picture(WIDTH, BOTTOM + 42, body, f"ROC by group. In use: {'; '.join(told)}.")
 
     def rate(self, name: str) -> Markup:
-        """One rate of each group against the threshold, with the threshold in use."""
+        """Draw one rate of each group against the threshold, with the threshold in use."""
         rows, label = self.subject.rows, rate_named(name).label
         curves = threshold_curves(
             self.hit, self.score, rows.sensitive, rows.groups, chosen=self.threshold,
@@ -666,7 +672,10 @@ class DecisionScores:
 
 
 def _between(score: np.ndarray, called: np.ndarray) -> float | None:
-    """The threshold that gives these predictions: 0.5 if it does, else the lowest positive one."""
+    """Return the threshold that gives these predictions.
+
+    It is 0.5 if that does, else the lowest positive one.
+    """
     if not called.any() or called.all():
         return None
     above, below = float(score[called].min()), float(score[~called].max())
@@ -713,7 +722,7 @@ def scene(
     clusters: Sequence[int],
     mined: Mapping[str, Triplet],
 ) -> Markup:
-    """Points of two clusters, each panel with one set that one miner picked among them.
+    """Draw points of two clusters, each panel with one set that one miner picked among them.
 
     Rings mark the anchors in the panels of positives and negatives, which are hard for these.
     """
@@ -742,7 +751,7 @@ def scene(
 
 
 def _ground(points: Sequence[Sequence[float]], clusters: Sequence[int], place: Place) -> str:
-    """All points, drawn once: a line of no length with a round end is a dot."""
+    """Draw all points once: a line of no length with a round end is a dot."""
     drawn = ""
     for cluster, colour in enumerate(_CLUSTERS):
         places = [place(*p) for p, c in zip(points, clusters, strict=True) if c == cluster]
@@ -754,7 +763,7 @@ def _ground(points: Sequence[Sequence[float]], clusters: Sequence[int], place: P
 def _frame(
     across: tuple[float, float], up: tuple[float, float], height: float, place: Place
 ) -> str:
-    """The border of a panel with its ticks."""
+    """Draw the border of a panel with its ticks."""
     parts = [element("rect", x=0.0, y=0.0, width=SCENE_PANEL, height=height, cls="axis")]
     for value in ticks(*across):
         x, _ = place(value, up[0])

@@ -87,7 +87,10 @@ class ColumnChoice:
 
 
 def choose(table: TableFile, asked: Columns) -> ColumnChoice:
-    """The columns to read; a complaint says which one is not there and how to name another."""
+    """Choose the columns to read.
+
+    A complaint says which one is not there and how to name another.
+    """
     if asked.prediction is not None and asked.threshold is not None:
         raise InputError(
             Argument("threshold", asked.threshold),
@@ -142,12 +145,15 @@ def choose(table: TableFile, asked: Columns) -> ColumnChoice:
 
 
 def own_groups(table: TableFile) -> dict[str, tuple[str, ...]]:
-    """The columns of several attributes and of their intersection, with their groups in order.
+    """Return the columns of several attributes and of their intersection, with their groups in
+    order.
 
     Predictions of a run that had several hold them; {} of any other table.
     """
     try:
         found = json.loads(table.metadata.get("attributes", "[]"))
+        if not found:
+            return {}
         columns = attribute_columns([str(attribute["name"]) for attribute in found])
         groups = [tuple(map(str, attribute["groups"])) for attribute in found]
         whole = tuple(map(str, json.loads(table.metadata.get("sensitive_names", "[]"))))
@@ -158,7 +164,7 @@ def own_groups(table: TableFile) -> dict[str, tuple[str, ...]]:
 
 
 def _sliced(table: TableFile, asked: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The columns that slices need, and the rules among what was asked for."""
+    """Return the columns that slices need, and the rules among what was asked for."""
     rules = tuple(text for text in asked if text not in table.column_names and is_rule(text))
     plain = [text for text in asked if text not in rules]
     needed = [*plain, *(column_of_rule(text) for text in rules)]
@@ -168,7 +174,7 @@ def _sliced(table: TableFile, asked: Sequence[str]) -> tuple[tuple[str, ...], tu
 
 
 def count_column(table: TableFile) -> str:
-    """The column that says how many rows a line stands for."""
+    """Return the column that says how many rows a line stands for."""
     return _find(table, None, COUNTS, "number of rows", "AS n in the query")
 
 
@@ -193,7 +199,7 @@ def _find(
 
 
 def _score_columns(table: TableFile, asked: Columns) -> tuple[tuple[str, ...], bool]:
-    """The score columns, and whether they are only offered: found by their names.
+    """Return the score columns, and whether they are only offered: found by their names.
 
     ``score_yes`` and ``score_no`` are taken if yes and no turn out to be the classes; a column
     ``score_text`` of another kind is left alone.
@@ -231,7 +237,7 @@ def without_missing(
     *,
     unknown: bool = False,
 ) -> pa.Table:
-    """Rows without a label, prediction or group: refused, left out, or in a group of their own.
+    """Treat rows without a label, prediction or group: refuse them, drop them, or group them.
 
     ``repeats`` says how many rows each entry of the table stands for. An attribute among
     ``numbers`` has no groups. With ``unknown`` rows without a group stay, and are left out where
@@ -291,7 +297,7 @@ def check_plain(table: pa.Table, columns: Iterable[str], where: str) -> None:
 def followed_as_numbers(
     table: pa.Table, chosen: ColumnChoice, asked: Columns, named: Collection[str]
 ) -> tuple[str, ...]:
-    """The attributes that are not cut into groups: asked for, or of many different numbers.
+    """Return the attributes that are not cut into groups: asked for, or of many different numbers.
 
     Columns of ``named`` hold codes that the file gives names to.
     """
@@ -327,7 +333,10 @@ def followed_as_numbers(
 def codes_of(
     values: pa.ChunkedArray, column: str, where: str, names: tuple[str, ...] | None = None
 ) -> tuple[np.ndarray, tuple[str, ...]]:
-    """Codes and names; the names are the sorted values, or those that a file gives its integers."""
+    """Return codes and names.
+
+    The names are the sorted values, or those that a file gives its integers.
+    """
     if names is not None and pa.types.is_integer(values.type):
         codes = values.to_numpy().astype(np.int64)
         if codes.min() < 0 or codes.max() >= len(names):
@@ -354,7 +363,7 @@ def codes_of(
 def checked_score(
     values: pa.ChunkedArray, column: str, where: str, first: int = 0, *, ranks: bool = False
 ) -> np.ndarray:
-    """Probabilities as float64; ``first`` is the number of rows that were read before.
+    """Read probabilities as float64; ``first`` is the number of rows that were read before.
 
     ``ranks`` allows scores of any range, such as risk deciles, where a threshold decides.
     """
@@ -381,7 +390,7 @@ def checked_score(
 
 
 def absent_values(values: pa.ChunkedArray) -> np.ndarray:
-    """Null, NaN or an empty text."""
+    """Find values that are null, NaN or an empty text."""
     out = pc.is_null(values, nan_is_null=True)
     if pa.types.is_string(values.type) or pa.types.is_large_string(values.type):
         out = pc.or_(out, pc.fill_null(pc.equal(pc.utf8_trim_whitespace(values), ""), False))
@@ -426,7 +435,7 @@ def _sort_key(value: object) -> tuple[int, float, str]:
 
 
 def context_of(table: pa.Table, chosen: ColumnChoice, where: str) -> Context:
-    """The other columns that were asked for; an error names the column."""
+    """Return the other columns that were asked for; an error names the column."""
     weights = None if chosen.weight is None else _weights(table, chosen.weight, where)
     return Context(
         weight=chosen.weight or "",
@@ -439,7 +448,7 @@ def context_of(table: pa.Table, chosen: ColumnChoice, where: str) -> Context:
 
 
 def numbers_of(table: pa.Table, column: str, what: str, where: str) -> np.ndarray:
-    """A column of finite numbers."""
+    """Return a column of finite numbers."""
     values = table.column(column)
     if not (pa.types.is_floating(values.type) or pa.types.is_integer(values.type)):
         raise InputError(f"the {what} column {column!r} of {where} does not hold numbers")
@@ -454,7 +463,7 @@ def numbers_of(table: pa.Table, column: str, what: str, where: str) -> np.ndarra
 
 
 def values_of(values: pa.ChunkedArray) -> np.ndarray:
-    """Numbers as numbers, anything else as text."""
+    """Read numbers as numbers, anything else as text."""
     if pa.types.is_floating(values.type) or pa.types.is_integer(values.type):
         return values.to_numpy(zero_copy_only=False)
     return np.array([str(v) for v in values.to_pylist()], dtype=str)

@@ -36,7 +36,7 @@ MOST_METHODS, MOST_CLASSES = 4, 6  # more rows than this are a table, not a pict
 
 
 def before_after(baseline: str, by_method: Mapping[str, Sequence[Subject]]) -> list[str]:
-    """Sentences where one method stands beside its baseline; none where there are more."""
+    """Say how one method stands beside its baseline; nothing where there are more."""
     if len(by_method) != 2 or baseline not in by_method:
         return []
     (other,) = (name for name in by_method if name != baseline)
@@ -60,7 +60,7 @@ def before_after(baseline: str, by_method: Mapping[str, Sequence[Subject]]) -> l
 
 
 def gaps(by_method: Mapping[str, Sequence[Subject]]) -> Markup:
-    """For each class and method the accuracy in every group, and a line as long as the gap.
+    """Draw the accuracy in every group for each class and method, and a line as long as the gap.
 
     Over several seeds the line runs from the mean of the lowest to the mean of the highest group,
     so that gaps of opposite sign do not cancel. The number is the average gap between two groups,
@@ -102,7 +102,7 @@ def gaps(by_method: Mapping[str, Sequence[Subject]]) -> Markup:
 def _group_marks(
     method: str, name: str, groups: Sequence[str], rate_SG: np.ndarray, x_SG: np.ndarray, y: float
 ) -> list[str]:
-    """A mark for every group, or a small one for every seed of it."""
+    """Return a mark for every group, or a small one for every seed of it."""
     r, faint = (5.5, "") if len(rate_SG) == 1 else (3.5, " faint")
     return [
         marker(
@@ -132,7 +132,10 @@ def settings_of(
     limits: Sequence[Limit] = (),
     fronts: Mapping[str, Mapping[str, ModelFront]] | None = None,
 ) -> list[dict[str, Any]]:
-    """The blocks of a page: runs that were asked the same, with the paper's numbers beside."""
+    """Return the blocks of a page.
+
+    Runs that were asked the same, with the paper's numbers beside.
+    """
     blocks: dict[str, list[RunDirectory]] = {}
     for run in runs:
         blocks.setdefault(run.setting, []).append(run)
@@ -167,7 +170,7 @@ def _by_method(entries: Sequence[Subject]) -> dict[str, list[Subject]]:
 def audit_settings(
     subjects: Sequence[Sequence[Subject]], pairs: Sequence[Pairing]
 ) -> list[dict[str, Any]]:
-    """The blocks of an audit: one for each sensitive attribute, the files side by side."""
+    """Return the blocks of an audit: one for each sensitive attribute, the files side by side."""
     blocks: dict[str, list[Subject]] = {}
     for of_file in subjects:
         for s in of_file:
@@ -233,14 +236,17 @@ def _setting(
 
 
 def fronts_by_method(by_method: Mapping[str, Sequence[Subject]]) -> dict[str, ModelFront]:
-    """What thresholds per group could do for the models of methods; none of one method alone."""
+    """Return what thresholds per group could do for the models of methods.
+
+    None of one method alone.
+    """
     if len(by_method) < 2:
         return {}
     return fronts_of({method: [e.rows for e in es] for method, es in by_method.items()})
 
 
 def fronts_of_runs(runs: Sequence[RunDirectory]) -> dict[str, dict[str, ModelFront]]:
-    """The fronts of every setting's methods, on the seeds that all have."""
+    """Return the fronts of every setting's methods, on the seeds that all have."""
     settings: dict[str, list[Subject]] = {}
     for run in runs:
         settings.setdefault(run.setting, []).append(recorded_subject(run))
@@ -253,7 +259,7 @@ def fronts_of_runs(runs: Sequence[RunDirectory]) -> dict[str, dict[str, ModelFro
 def _choices(
     by_method: Mapping[str, Sequence[Subject]], fronts: Mapping[str, ModelFront]
 ) -> list[Choice]:
-    """Means over seeds of what has learnt; runs of one method are one family."""
+    """Average over seeds what has learnt; runs of one method are one family."""
     families = list(dict.fromkeys(method.split(" (")[0] for method in by_method))
     out = []
     for method, es in by_method.items():
@@ -271,7 +277,7 @@ def _choices(
 def _front_says(
     by_method: Mapping[str, Sequence[Subject]], fronts: Mapping[str, ModelFront]
 ) -> list[str]:
-    """How to read the front: only of what is in it."""
+    """Say how to read the front: only of what is in it."""
     many = any(len(es) > 1 for es in by_method.values())
     lines = [
         "What each gap costs: up is more accurate, left is a smaller gap. Marks are methods as "
@@ -298,7 +304,7 @@ def _front_says(
 def _points(
     by_method: Mapping[str, Sequence[Subject]], printed: Sequence[PublishedResult]
 ) -> list[Point]:
-    """Each run, the mean of several seeds, and published numbers, as marks of the figure."""
+    """Return each run, the mean of several seeds, and published numbers, as marks of the figure."""
     points, alone = [], math.nan
     for kind, (method, members) in enumerate(by_method.items()):
         for e in members:
@@ -339,13 +345,13 @@ AREA = (
 
 
 def area_in_words(found: ModelFront) -> str:
-    """'72.3 [69.2, 74.4]', in per cent."""
+    """Write an area in per cent: '72.3 [69.2, 74.4]'."""
     value, low, high = map(percent, found.area)
     return f"{value} [{low}, {high}]"
 
 
 def areas_in_words(fronts: Mapping[str, Mapping[str, ModelFront]]) -> list[str]:
-    """A line for each setting that has fronts."""
+    """Return a line for each setting that has fronts."""
     return [
         f"Area under the front{f' on {name}' if len(fronts) > 1 else ''}, %: "
         + "; ".join(f"{method} {area_in_words(found)}" for method, found in own.items())
@@ -384,7 +390,7 @@ def _triple(e: Subject, name: str) -> tuple[float, float, float]:
 
 
 def _same_method(name: str, methods: Sequence[str]) -> int:
-    """The colour of our method of that name, or the last colour for others."""
+    """Return the colour of our method of that name, or the last colour for others."""
     plain = _letters(name)
     for i, method in enumerate(methods):
         if _letters(method) == plain or _letters(method) == _letters(name.split()[0]):
@@ -397,7 +403,10 @@ def _letters(name: str) -> str:
 
 
 def _chance(by_method: Mapping[str, Sequence[Subject]]) -> list[str]:
-    """Who has not learnt, by the rule of ``shasam.metrics.learnt``: their gaps say nothing."""
+    """Name the models that have not learnt, by ``shasam.metrics.learnt``.
+
+    Their gaps say nothing.
+    """
     poor = {m: n for m, members in by_method.items() if (n := _at_chance(members))}
     if not poor:
         return []
@@ -414,12 +423,12 @@ def _chance(by_method: Mapping[str, Sequence[Subject]]) -> list[str]:
 
 
 def _at_chance(members: Sequence[Subject]) -> int:
-    """How many of these models are not shown to have learnt their target."""
+    """Return how many of these models are not shown to have learnt their target."""
     return sum(not Skill.of(e.counts).learnt for e in members)
 
 
 def _standing(name: str, by_method: Mapping[str, Sequence[Subject]]) -> list[str]:
-    """Accuracy and gap of every model as they are, where nothing is recommended."""
+    """Return the accuracy and gap of every model as they are, where nothing is recommended."""
     means = {
         m: tuple(over_seeds([e.estimates[k] for e in es]).mean for k in ("accuracy", "eo_mean"))
         for m, es in by_method.items()

@@ -39,7 +39,7 @@ class Choice:
 
 
 def undominated(choices: Sequence[Choice]) -> list[Choice]:
-    """Those that no other beats in one of accuracy and gap without losing in the other.
+    """Return those that no other beats in accuracy or gap without losing in the other.
 
     In order of the gap; of equal ones the first is kept.
     """
@@ -51,7 +51,7 @@ def undominated(choices: Sequence[Choice]) -> list[Choice]:
 
 
 def stairs(points: Iterable[Reach]) -> list[Reach]:
-    """Gaps and accuracies that no other point dominates, in order of the gap."""
+    """Return gaps and accuracies that no other point dominates, in order of the gap."""
     out: list[Reach] = []
     for gap, accuracy in sorted(points, key=lambda p: (p[0], -p[1])):
         if not out or accuracy > out[-1][1]:
@@ -68,7 +68,7 @@ EO = "average gap (EO), points"
 
 
 def front(choices: Sequence[Choice], gap: str = EO) -> Markup:
-    """What accuracy each gap costs: methods as marks, thresholds per group as lines, and the front.
+    """Draw what accuracy each gap costs: methods as marks, thresholds per group as lines.
 
     A method is grey if it is nowhere on the front of all, nor on that of methods as they decide.
     Names stand in a column of their own, in the order of the marks, so that none covers another.
@@ -119,7 +119,7 @@ def front(choices: Sequence[Choice], gap: str = EO) -> Markup:
 
 
 def _steps(points: Sequence[Reach], place: Callable[[Reach], Reach]) -> list[Reach]:
-    """The staircase through points, on to the right edge."""
+    """Return the staircase through points, on to the right edge."""
     out: list[Reach] = []
     for x, y in map(place, points):
         out += [(x, out[-1][1]), (x, y)] if out else [(x, y)]
@@ -127,7 +127,7 @@ def _steps(points: Sequence[Reach], place: Callable[[Reach], Reach]) -> list[Rea
 
 
 def _band(choices: Sequence[Choice], place: Callable[[Reach], Reach]) -> list[str]:
-    """The band between the fronts of all lower and of all upper ends, which hold at once."""
+    """Return the band between the fronts of all lower and of all upper ends, which hold at once."""
     found = [p for c in choices if c.found for p in (c.found.own, *c.found.thresholds)]
     if not found:
         return []
@@ -143,7 +143,7 @@ def _names(
     on: set[str],
     place: Callable[[Reach], Reach],
 ) -> list[str]:
-    """Every method's name beside the picture, with a line to its most accurate mark."""
+    """Return every method's name beside the picture, with a line to its most accurate mark."""
     if len(families) > MOST_NAMES:
         families = [f for f in families if f in on][:MOST_NAMES]
     leaders = [
@@ -180,7 +180,7 @@ class ThresholdFront:
 
     @classmethod
     def of(cls, subject: Subject) -> ThresholdFront | None:
-        """The front of a subject; None where it was not asked for."""
+        """Return the front of a subject; None where it was not asked for."""
         found = subject.front
         if found is None:
             return None
@@ -244,7 +244,7 @@ class ThresholdFront:
         ]
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain JSON."""
+        """Return plain JSON."""
         if self.found is None:
             return {"reason": self.reason}
         return {
@@ -264,7 +264,7 @@ class ThresholdFront:
         }
 
     def figure(self) -> Markup:
-        """Accuracy against the gap: the rules with a band, and the model as it decides."""
+        """Draw the accuracy against the gap: the rules with a band, and the model as it decides."""
         if self.found is None:
             return Markup("")
         points = sorted(self.found.points, key=lambda p: p.gap.value)

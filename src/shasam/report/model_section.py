@@ -28,7 +28,7 @@ from shasam.runs.directory import RunDirectory
 
 
 def representation(metrics: Mapping[str, Any]) -> list[dict[str, str]]:
-    """A row for each kind of feature; what was not recorded is a dash."""
+    """Return a row for each kind of feature; what was not recorded is a dash."""
     probes, heads = (_mapping(metrics.get(key)) for key in ("probe", "natural_head"))
     rows = []
     for kind in dict.fromkeys([*probes, *heads]):
@@ -51,7 +51,7 @@ def representation(metrics: Mapping[str, Any]) -> list[dict[str, str]]:
 
 
 def transfers(metrics: Mapping[str, Any]) -> list[dict[str, str]]:
-    """A row for each other target, kind of feature and strength of the head that read it."""
+    """Return a row for each other target, kind of feature and strength of the head that read it."""
     rows = []
     for word, found in _mapping(metrics.get("transfer")).items():
         for kind, heads in _mapping(found).items():
@@ -71,7 +71,7 @@ def transfers(metrics: Mapping[str, Any]) -> list[dict[str, str]]:
 
 
 def strongest(metrics: Mapping[str, Any]) -> tuple[float, float | None] | None:
-    """Accuracy and chance of the linear probe that reads most, if one was recorded."""
+    """Return the accuracy and chance of the linear probe that reads most, if one was recorded."""
     found = []
     for entry in _mapping(metrics.get("probe")).values():
         probe = entry if isinstance(entry, Mapping) else {"accuracy": entry}
@@ -131,7 +131,7 @@ class Budget:
 
 
 def explorer(run: RunDirectory, subject: Subject, budget: Budget) -> dict[str, Any] | None:
-    """The variables of the template, None where nothing was mined."""
+    """Return the variables of the template, None where nothing was mined."""
     mining = run.mining()
     if not mining:
         return None
@@ -155,7 +155,7 @@ def explorer(run: RunDirectory, subject: Subject, budget: Budget) -> dict[str, A
 
 
 def _similarity(run: RunDirectory) -> dict[str, Any] | None:
-    """Mean largest cosine to the anchors over the steps, mined against random."""
+    """Return the mean largest cosine to the anchors over the steps, mined against random."""
     series = []
     for key, name in (
         ("positives", "mined positives"),
@@ -181,7 +181,7 @@ def _similarity(run: RunDirectory) -> dict[str, Any] | None:
 def _iteration(
     found: dict[str, Any], classes: Sequence[str], groups: Sequence[str], budget: Budget
 ) -> tuple[dict[str, Any], int]:
-    """The mined sets of one step beside random ones, and how many pictures did not fit."""
+    """Return the mined sets of one step beside random ones, and how many pictures did not fit."""
     step, target, group = (_integer(found.get(k)) for k in ("step", "target", "sensitive"))
     sides, dropped = [], 0
     for side in (_SETS, _RANDOM):
@@ -296,7 +296,7 @@ CURVES = (
 
 
 def training_curves(run: RunDirectory) -> list[dict[str, Any]]:
-    """The variables of the template for each curve that the log has two points of."""
+    """Return the variables of the template for each curve that the log has two points of."""
     found: dict[str, _Thinned] = {}
     for line in run.log():
         stage = str(line.get("stage", "training"))
@@ -350,7 +350,7 @@ def _name(word: str, stage: str, stages: int) -> str:
 
 
 def _series(read: Callable[[Epoch], Any], stages: Mapping[str, Sequence[Epoch]]) -> list[Line]:
-    """The finite values of each stage that has at least two."""
+    """Return the finite values of each stage that has at least two."""
     found = []
     for stage, epochs in stages.items():
         steps, values = [], []
@@ -378,7 +378,7 @@ def detail(
     brief: bool,
     dots: int = 2000,
 ) -> dict[str, Any]:
-    """The variables of the template for one model."""
+    """Return the variables of the template for one model."""
     classes, groups = subject.counts.classes, subject.counts.groups
     positive = classes[1] if len(classes) == 2 else ""
     out: dict[str, Any] = {
@@ -441,7 +441,7 @@ def detail(
 
 
 def tiles(subject: Subject) -> list[dict[str, Any]]:
-    """The headline numbers."""
+    """Return the headline numbers."""
     return [
         {
             "label": m.title,
@@ -465,7 +465,7 @@ def _by_group(subject: Subject, selected: Sequence[str]) -> list[dict[str, Any]]
 
 
 def _rates(subject: Subject) -> dict[str, Any] | None:
-    """Error rates by name, group by group, with the gap and the ratio of each."""
+    """Return error rates by name, group by group, with the gap and the ratio of each."""
     found = by_group(subject.counts, positive=subject.positive, level=subject.drawn.level)
     if not found or "fpr_gap" not in subject.estimates:
         return None
@@ -487,7 +487,7 @@ def _rates(subject: Subject) -> dict[str, Any] | None:
 
 
 def _reference(subject: Subject) -> dict[str, Any] | None:
-    """Differences and ratios of every group to the reference group."""
+    """Return differences and ratios of every group to the reference group."""
     found = subject.reference
     if found is None or "fpr_gap" not in subject.estimates:
         return None
@@ -532,7 +532,7 @@ def _slices(subject: Subject) -> dict[str, Any] | None:
 
 
 def _decided(subject: Subject) -> dict[str, Any] | None:
-    """ROC curves and rates against the threshold, where there are scores of two classes."""
+    """Return ROC curves and rates against the threshold, where there are scores of two classes."""
     decided = DecisionScores.of(subject)
     if decided is None:
         return None
@@ -587,7 +587,7 @@ def _maps(run: RunDirectory, subject: Subject, dots: int) -> tuple[list[dict[str
 
 
 def _facts(run: RunDirectory) -> list[dict[str, str]]:
-    """What two runs of one specification have in common; times and commands stay in their file."""
+    """Return what two runs of one specification have in common: no times, no commands."""
     p = run.provenance()
     rows: list[tuple[str, Any]] = [
         ("Run", run.path.name),

@@ -255,7 +255,7 @@ class Audit:
         return (*self.subjects, *self.numbers)
 
     def __getitem__(self, metric: str) -> Any:
-        """The estimate of a metric; by attribute, where there are several."""
+        """Return the estimate of a metric; by attribute, where there are several."""
         found = {s.attribute: s.estimates[metric] for s in self.everything if metric in s.estimates}
         if not found:
             known = ", ".join(dict.fromkeys(k for s in self.everything for k in s.estimates))
@@ -352,11 +352,11 @@ class Audit:
         return page
 
     def _repr_html_(self) -> str:
-        """The page in a frame of its own, so that its style and the notebook's do not mix."""
+        """Return the page in a frame, so that its style and the notebook's do not mix."""
         return framed(self.to_html(), "shasam audit")
 
     def _call(self) -> str:
-        """The Python call that gives the same page again."""
+        """Return the Python call that gives the same page again."""
         words = ["data"]
         for given in (self.columns, self.drawn):
             for key, default in given.__dataclass_fields__.items():
@@ -396,7 +396,7 @@ def _without(row: dict[str, Any], key: str) -> dict[str, Any]:
 
 
 def _framed(rows: list[dict[str, Any]], index: list[str]) -> Any:
-    """A pandas frame with that index, or an Arrow table where there is no pandas."""
+    """Return a pandas frame with that index, or an Arrow table where there is no pandas."""
     table = pa.Table.from_pylist(rows)
     try:
         return table.to_pandas().set_index(index)

@@ -147,7 +147,7 @@ def write_report(
 
 
 def _comparison(runs: Sequence[RunDirectory], settings: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Title and verdict of a page about several runs."""
+    """Return title and verdict of a page about several runs."""
     methods = list(dict.fromkeys(r.method for r in runs))
     named = joined(methods) if len(methods) <= 6 else f"{len(methods)} methods"
     return {
@@ -159,7 +159,7 @@ def _comparison(runs: Sequence[RunDirectory], settings: Sequence[dict[str, Any]]
 
 
 def _of_one(run: RunDirectory, subject: Subject, own: dict[str, Any]) -> dict[str, Any]:
-    """Title, verdict and numbers of a page about one run."""
+    """Return title, verdict and numbers of a page about one run."""
     short, rest = in_short(subject)
     return {
         "title": f"{run.name} on {run.setting}",
@@ -173,7 +173,7 @@ def _of_one(run: RunDirectory, subject: Subject, own: dict[str, Any]) -> dict[st
 
 
 def _of_attributes(subjects: Sequence[Subject]) -> dict[str, Any]:
-    """What a run with several sensitive attributes says: all of them, the widest gap first."""
+    """Say what a run with several sensitive attributes says: all, the widest gap first."""
     if not subjects:
         return {}
     *single, _ = subjects  # the whole page is about the intersection, which is last
@@ -189,7 +189,10 @@ def _of_attributes(subjects: Sequence[Subject]) -> dict[str, Any]:
 
 
 def _answered(run: RunDirectory, subject: Subject, own: dict[str, Any]) -> dict[str, list[str]]:
-    """The plain model beside the run, and what to do first; what a probe says goes to its part."""
+    """Return the plain model beside the run, and what to do first.
+
+    What a probe says goes to its part.
+    """
     own["probe_says"] = " ".join(_probe_line(run, subject))
     try:
         found = RunAnswer.of(run)
@@ -199,13 +202,13 @@ def _answered(run: RunDirectory, subject: Subject, own: dict[str, Any]) -> dict[
 
 
 def _probe_line(run: RunDirectory, subject: Subject) -> list[str]:
-    """What the features still tell, from the probe that reads most."""
+    """Return what the features still tell, from the probe that reads most."""
     found = strongest(run.metrics())
     return [] if found is None else [probed(subject.attribute, subject.unit, *found)]
 
 
 def render(context: dict[str, Any]) -> str:
-    """The template with escaping always on; style and script are allowed by their hashes alone."""
+    """Render the template, escaping always; only our own style and script are allowed, by hash."""
     folder = files("shasam.report").joinpath("templates")
     style = folder.joinpath("style.css").read_text(encoding="utf-8").strip()
     script = folder.joinpath("script.js").read_text(encoding="utf-8").strip()
@@ -259,7 +262,7 @@ def render(context: dict[str, Any]) -> str:
 
 
 def _shown_text(value: Any) -> Any:
-    """Control characters spelled out; Markup and numbers as they are."""
+    """Spell out control characters; Markup and numbers stay as they are."""
     return visible(value) if type(value) is str else value
 
 
@@ -268,7 +271,7 @@ def style_hash(text: str) -> str:
 
 
 def _representatives(runs: Sequence[RunDirectory]) -> list[RunDirectory]:
-    """The first run of each method, at most twelve."""
+    """Return the first run of each method, at most twelve."""
     first: dict[tuple[str, str], RunDirectory] = {}
     for run in runs:
         first.setdefault((run.setting, run.method), run)
@@ -282,7 +285,7 @@ def tests_of(subject: Subject, attributes: int = 1) -> str:
 
 
 def _shown(path: Path, out: Path) -> str:
-    """The run as seen from the page, so that the page does not tell where it was made."""
+    """Return the run as seen from the page, so that the page does not tell where it was made."""
     try:
         return Path(os.path.relpath(path.resolve(), out.resolve().parent)).as_posix()
     except ValueError:  # another drive
@@ -306,7 +309,7 @@ def _missing(runs: Sequence[RunDirectory]) -> list[str]:
 def figures_of(
     settings: Sequence[dict[str, Any]], subjects: Sequence[Subject]
 ) -> dict[str, Markup]:
-    """Every figure that is also a file, by its name."""
+    """Draw every figure that is also a file, by its name."""
     found = {f"tradeoff-{i}": s["figure"] for i, s in enumerate(settings)}
     found |= {f"front-of-methods-{i}": s["front"] for i, s in enumerate(settings)}
     for i, subject in enumerate(subjects):
@@ -339,7 +342,7 @@ def audit_page(
     command: str,
     numbers: Sequence[NumberSubject] = (),
 ) -> str:
-    """The page of an audit: files side by side, each through each sensitive attribute.
+    """Return the page of an audit: files side by side, each through each sensitive attribute.
 
     ``numbers`` are the attributes that are followed without groups.
     """
@@ -387,7 +390,7 @@ def audit_page(
 
 
 def _of_numbers(numbers: Sequence[NumberSubject], command: str) -> dict[str, Any]:
-    """The page of an audit whose attributes are all followed as numbers."""
+    """Return the page of an audit whose attributes are all followed as numbers."""
     first = numbers[0]
     names = list(dict.fromkeys(s.name for s in numbers))
     return {
@@ -418,7 +421,7 @@ def write_audit_figures(
     folder: Path,
     numbers: Sequence[NumberSubject] = (),
 ) -> None:
-    """The figures of an audit as SVG files."""
+    """Write the figures of an audit as SVG files."""
     for name, figure in audit_figures(subjects, pairs, numbers).items():
         charts.save(figure, folder / f"{name}.svg")
 
@@ -428,7 +431,7 @@ def audit_figures(
     pairs: Sequence[Pairing],
     numbers: Sequence[NumberSubject] = (),
 ) -> dict[str, Markup]:
-    """The figures of an audit by name."""
+    """Return the figures of an audit by name."""
     subjects = [of_file for of_file in subjects if of_file]
     flat = [s for of_file in subjects for s in of_file]
     settings = _audit_settings(subjects, pairs)
@@ -459,7 +462,10 @@ def _audit_verdict(
 
 
 def _forests(subjects: Sequence[Subject]) -> list[dict[str, Any]]:
-    """All attributes of one model in one picture for each error; of many classes, one for all."""
+    """Draw all attributes of one model in one picture for each error.
+
+    Of many classes there is one for all.
+    """
     first, classes = subjects[0], subjects[0].counts.classes
     if len(classes) != 2:
         return [{"title": "Wrong predictions", "figure": forest(subjects, None)}]
@@ -473,7 +479,7 @@ def _forests(subjects: Sequence[Subject]) -> list[dict[str, Any]]:
 
 
 def _of_audits(subject: Subject, i: int) -> dict[str, Markup]:
-    """Figures that the page of a run does not have."""
+    """Return figures that the page of a run does not have."""
     out = {}
     if subject.timeline is not None:
         out[f"time-{i}"] = subject.timeline.figure()

@@ -61,7 +61,9 @@ def counted(
     where: str,
     told: Callable[[int], None] = lambda done: None,
 ) -> pa.Table:
-    """One entry for each combination of values that occurs: the columns of ``chosen`` and #rows.
+    """Return one entry for each combination of values that occurs.
+
+    It has the columns of ``chosen`` and #rows.
 
     ``told`` is called with the number of rows that are done.
     """
@@ -97,7 +99,10 @@ def counted(
 
 
 def given_counts(source: TableFile, chosen: ColumnChoice, column: str) -> pa.Table:
-    """A table that was counted before: each line stands for as many rows as ``column`` says."""
+    """Return a table that was counted before.
+
+    Each line stands for as many rows as ``column`` says.
+    """
     table = source.read([*chosen.all, column])
     values = table.column(column)
     if not (pa.types.is_integer(values.type) or pa.types.is_floating(values.type)):
@@ -126,7 +131,8 @@ def _binned(
     where: str,
     done: int,
 ) -> pa.Table:
-    """The batch with a bin for each score, whether it reaches the threshold, and a count of 1.
+    """Return the batch with a bin for each score, whether it reaches the threshold, and a count of
+    1.
 
     A score on the edge of two bins has a bin of its own, so that it stays on the same side of the
     edges of calibration's bins.
@@ -164,7 +170,7 @@ def _added(
 
 
 def _plain(table: pa.Table) -> pa.Table:
-    """Dictionaries written out: each batch may have another one."""
+    """Write out dictionaries: each batch may have another one."""
     for i, field in enumerate(table.schema):
         if pa.types.is_dictionary(field.type):
             table = table.set_column(i, field.name, table.column(i).cast(field.type.value_type))
@@ -190,7 +196,7 @@ def read_predictions(
     ids: bool = True,
     progress: Callable[[int, int], None] | None = None,
 ) -> list[Predictions]:
-    """Predictions through each sensitive attribute, and through the intersection of several.
+    """Return predictions through each sensitive attribute, and through the intersection of several.
 
     An error names the column and says what to do. ``ids`` reads the column ``id`` too, by which the
     rows of two files are matched. The rows of a large table are counted in batches and not kept.
@@ -256,7 +262,7 @@ def read_predictions(
 
 
 def _bins_of(table: pa.Table) -> np.ndarray | None:
-    """The bins of each score column, where rows were counted here."""
+    """Return the bins of each score column, where rows were counted here."""
     names = [name for name in table.column_names if name.startswith(_BIN)]
     return np.stack([table.column(name).to_numpy() for name in names], 1) if names else None
 
@@ -286,7 +292,7 @@ def _need_prediction(chosen: ColumnChoice, source: TableFile) -> None:
 
 
 def _with_derived(table: pa.Table, chosen: ColumnChoice) -> pa.Table:
-    """The table with a column for each attribute that is given by a rule, such as age<25."""
+    """Return the table with a column for each attribute that is given by a rule, such as age<25."""
     for rule, _ in chosen.derived:
         from shasam.data.rules import apply_rule
 
@@ -303,7 +309,7 @@ def _rows_of(
     wanted: list[str],
     progress: Callable[[int, int], None] | None,
 ) -> pa.Table:
-    """The rows, counted where there are many; rows that have weights are kept one by one."""
+    """Return the rows, counted where there are many; rows that have weights are kept one by one."""
     if asked.counts:
         return given_counts(source, chosen, count_column(source))
     keep = chosen.weight is not None
@@ -334,7 +340,7 @@ def _by_attribute(
     source: TableFile,
     numbers: tuple[str, ...],
 ) -> list[Predictions]:
-    """The predictions through each attribute, and through the intersection of several.
+    """Return the predictions through each attribute, and through the intersection of several.
 
     Those that are followed as ``numbers`` come last and are not intersected.
     """
@@ -386,7 +392,7 @@ def _class_names(metadata: Mapping[str, str], chosen: ColumnChoice) -> tuple[str
 
 
 def _names(metadata: Mapping[str, str], key: str) -> tuple[str, ...] | None:
-    """The names that our own prediction files carry for integer codes."""
+    """Return the names that our own prediction files carry for integer codes."""
     if key not in metadata:
         return None
     try:
@@ -397,7 +403,8 @@ def _names(metadata: Mapping[str, str], key: str) -> tuple[str, ...] | None:
 
 
 def _told_names(source: TableFile, chosen: ColumnChoice) -> dict[str, str]:
-    """What our own columns ``target`` and ``sensitive`` are called by people, if that is known.
+    """Return what our own columns ``target`` and ``sensitive`` are called by people, if that is
+    known.
 
     The predictions of a run say it. Those that ``shasam predict`` writes (with columns p(class))
     hold the columns of training too: the one with the same texts is what ours was made of.
@@ -422,7 +429,7 @@ def _told_names(source: TableFile, chosen: ColumnChoice) -> dict[str, str]:
 
 
 def _protocol(metadata: Mapping[str, str], key: str) -> str:
-    """What our own prediction files say of the question that was asked."""
+    """Return what our own prediction files say of the question that was asked."""
     try:
         protocol = json.loads(metadata.get("protocol", "{}"))
     except (ValueError, RecursionError):
@@ -442,7 +449,7 @@ def _check_classes(names: tuple[str, ...], label: str, where: str) -> None:
 def _class_order(
     found: tuple[str, ...], t: np.ndarray, asked: Columns, where: str
 ) -> tuple[tuple[str, ...], np.ndarray]:
-    """The classes in the order asked for; the positive one last where there are two."""
+    """Return the classes in the order asked for; the positive one last where there are two."""
     classes = asked.classes or found
     if asked.positive and asked.positive not in classes:
         raise InputError(
@@ -502,7 +509,7 @@ def _scores(
     where: str,
     ranks: bool,
 ) -> tuple[np.ndarray, tuple[float, float] | None]:
-    """Class probabilities, or ranks scaled to 0..1 and the range that they had."""
+    """Return class probabilities, or ranks scaled to 0..1 and the range that they had."""
     if not columns:
         return np.zeros((table.num_rows, 0)), None
     values = [checked_score(table.column(c), c, where, ranks=ranks) for c in columns]
@@ -525,7 +532,7 @@ def _scores(
 
 
 def _threshold(asked: Columns, chosen: ColumnChoice, positive: int | None) -> float | None:
-    """The one that decided, if predictions come from scores."""
+    """Return the threshold that decided, if predictions come from scores."""
     if chosen.prediction is not None or positive is None:
         return None
     return 0.5 if asked.threshold is None else asked.threshold

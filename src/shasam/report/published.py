@@ -44,7 +44,7 @@ class PublishedTable:
     doubts: Mapping[str, str]  # row -> what contradicts its numbers elsewhere in the paper
 
     def get(self, row: str, column: str, metric: str) -> PublishedNumber | None:
-        """A number of the table, or None where it was not printed."""
+        """Return a number of the table, or None where it was not printed."""
         if row not in self.rows or column not in self.columns or metric not in self.metrics:
             return None
         i, m = self.columns.index(column), self.metrics.index(metric)
@@ -53,7 +53,7 @@ class PublishedTable:
 
 
 def printed_table(name: str) -> PublishedTable:
-    """A table by its name in ``published.json``, such as ``table2``."""
+    """Return a table by its name in ``published.json``, such as ``table2``."""
     tables = _data()["tables"]
     if name not in tables:
         raise SpecError(f"there is no published table {name!r}{did_you_mean(name, tables)}")
@@ -73,7 +73,7 @@ def printed_table(name: str) -> PublishedTable:
 
 
 def published(protocol: Mapping[str, Any]) -> list[PublishedResult]:
-    """The printed results for a protocol's data, target, sensitive attribute and bias.
+    """Return the printed results for a protocol's data, target, sensitive attribute and bias.
 
     Of the tables that print EO and accuracy; where two have the same setting, the first one, which
     is the main table of the paper.

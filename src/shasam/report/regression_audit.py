@@ -55,7 +55,7 @@ class Regression:
         return [first, f"Between the groups of {self.attribute} bias {size} ({p_value(e.p or 0)})."]
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain JSON."""
+        """Return plain JSON."""
         return {
             "model": self.name,
             "attribute": self.attribute,
@@ -73,7 +73,7 @@ class Regression:
         }  # fmt: skip
 
     def table(self) -> list[list[str]]:
-        """A row for each group with every measure, and one of the gaps."""
+        """Return a row for each group with every measure, and one of the gaps."""
         groups = self.found["mae"].groups
         rows = [
             [group, f"{self.found['mae'].values[g].support:,}",
@@ -86,7 +86,7 @@ class Regression:
 def read_regressions(
     path: Path, asked: Columns, drawn: AuditOptions, name: str
 ) -> list[Regression]:
-    """The errors of one file by each sensitive attribute."""
+    """Read the errors of one file by each sensitive attribute."""
     others = (asked.scores, asked.counts, asked.weight, asked.time, asked.slices, drawn.reference)
     if asked.threshold is not None or any(others):
         raise InputError(
@@ -134,7 +134,7 @@ def read_regressions(
 
 
 def print_regression(found: Regression, screen: Screen) -> None:
-    """The sentences, and the table."""
+    """Print the sentences, and the table."""
     screen.print()
     screen.print(f"{found.name}, by {found.attribute}", style="bold")
     for text in found.lines:
@@ -149,7 +149,7 @@ def print_regression(found: Regression, screen: Screen) -> None:
 
 
 def write_regression_json(path: Path, found: Sequence[Regression], drawn: AuditOptions) -> None:
-    """All numbers in a file."""
+    """Write all numbers in a file."""
     content = {
         "intervals": {k: asdict(drawn)[k] for k in ("draws", "seed", "level", "min_group")},
         "regressions": [r.as_dict() for r in found],
@@ -160,7 +160,7 @@ def write_regression_json(path: Path, found: Sequence[Regression], drawn: AuditO
 def write_regression_page(
     path: Path, found: Sequence[Regression], drawn: AuditOptions, command: str
 ) -> None:
-    """The page: the sentences first, then a table for each attribute."""
+    """Write the page: the sentences first, then a table for each attribute."""
     from shasam.report.page import render
 
     first = found[0]

@@ -59,7 +59,7 @@ class Cost:
         return cls(mean("wall_seconds", 60), mean("images_seen"), mean("parameters"))
 
     def words(self) -> tuple[str, str, str]:
-        """Minutes, thousands of views, thousands of parameters."""
+        """Write minutes, thousands of views, thousands of parameters."""
         return (
             "–" if self.minutes is None else f"{self.minutes:.1f}",
             "–" if self.views is None else f"{self.views / 1000:,.0f}k",
@@ -70,7 +70,7 @@ class Cost:
 def rows_of(
     runs: Sequence[Path], metrics: Sequence[str] = DEFAULT, *, draws: int = 2000, seed: int = 0
 ) -> list[ResultRow]:
-    """One row for each (setting, method), over all its seeds."""
+    """Return one row for each (setting, method), over all its seeds."""
     for name in metrics:
         catalogue.named(name)
     grouped: dict[tuple[str, str], list[tuple[RunDirectory, Subject]]] = {}
@@ -100,14 +100,14 @@ def rows_of(
 
 
 def table(rows: Sequence[ResultRow], form: str) -> str:
-    """The rows as text in one of the formats."""
+    """Return the rows as text in one of the formats."""
     if form not in FORMATS:
         raise SpecError(f"there is no table format {form!r}{did_you_mean(form, FORMATS)}")
     return {"md": as_markdown, "latex": latex, "csv": as_csv}[form](rows)
 
 
 def as_markdown(rows: Sequence[ResultRow]) -> str:
-    """GitHub Markdown, with the manifest hashes below."""
+    """Write GitHub Markdown, with the manifest hashes below."""
     metrics = list(rows[0].cells)
     costs = ["minutes", "views", "parameters"] if rows[0].cost else []
     head = ["setting", "method", "seeds", *(catalogue.label_of(m) for m in metrics), *costs]
@@ -127,7 +127,7 @@ def as_markdown(rows: Sequence[ResultRow]) -> str:
 
 
 def latex(rows: Sequence[ResultRow]) -> str:
-    """A booktabs tabular; special characters are escaped."""
+    """Write a booktabs tabular; special characters are escaped."""
     metrics = list(rows[0].cells)
     lines = [
         f"% {one_line(footer(rows))}",
@@ -144,7 +144,7 @@ def latex(rows: Sequence[ResultRow]) -> str:
 
 
 def as_csv(rows: Sequence[ResultRow]) -> str:
-    """One line for each row, numbers as fractions."""
+    """Write one line for each row, numbers as fractions."""
     metrics = list(rows[0].cells)
     parts = ("", "_low", "_high", "_sd")
     lines: list[list[Cell]] = [
@@ -161,7 +161,7 @@ def as_csv(rows: Sequence[ResultRow]) -> str:
 
 
 def plain(cell: tuple[float, float, float, float], plus_minus: str) -> str:
-    """'84.3 ± 1.2' over seeds, '84.3 [82.0, 86.1]' for a single run."""
+    """Write '84.3 ± 1.2' over seeds, '84.3 [82.0, 86.1]' for a single run."""
     value, low, high, sd = cell
     if math.isnan(value):
         return "–"

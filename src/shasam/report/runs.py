@@ -26,26 +26,29 @@ from shasam.types import Predictions
 
 
 def predictions_of(run: RunDirectory) -> Predictions:
-    """The test predictions of a run, under its name; of several attributes their intersection."""
+    """Return the test predictions of a run, under its name.
+
+    Of several attributes it is their intersection.
+    """
     return _read(run, Columns(sensitive=("sensitive",)))[0]
 
 
 def _read(run: RunDirectory, asked: Columns) -> list[Predictions]:
-    """What an audit reads; how many rows have no group, a page and a run say themselves."""
+    """Read what an audit reads; a page and a run say themselves how many rows have no group."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ShasamWarning)
         return read_predictions(run.file(PREDICTIONS), asked, run.name)
 
 
 def subject_of(run: RunDirectory, draws: int = 2000, seed: int = 0) -> Subject:
-    """A run's numbers, computed from its predictions."""
+    """Return a run's numbers, computed from its predictions."""
     rows = predictions_of(run)
     rows, drawn = _affordable(rows, draws, seed)
     return Subject.of(rows, drawn, unit=run.unit, method=run.method, seed=run.seed)
 
 
 def _affordable(rows: Predictions, draws: int, seed: int) -> tuple[Predictions, AuditOptions]:
-    """The rows with as many draws as their groups allow, as the run itself took them."""
+    """Return the rows with as many draws as their groups allow, as the run itself took them."""
     fitting, scored = draws_of_runs(len(rows.classes), len(rows.groups), draws)
     rows = rows if scored else replace(rows, scores=rows.scores[:, :0])
     return rows, replace(OF_RUNS, draws=fitting, seed=seed)
@@ -54,7 +57,7 @@ def _affordable(rows: Predictions, draws: int, seed: int) -> tuple[Predictions, 
 def recorded_subject(
     run: RunDirectory, draws: int = 2000, seed: int = 0, *, complete: bool = False
 ) -> Subject:
-    """A run's numbers as ``metrics.json`` has them, where they agree with its predictions.
+    """Return a run's numbers as ``metrics.json`` has them, where they agree with its predictions.
 
     Else, or where ``complete`` asks for every metric and some are missing, they are computed.
     """
@@ -64,7 +67,9 @@ def recorded_subject(
 
 
 def _recorded(run: RunDirectory, rows: Predictions, complete: bool) -> dict[str, Estimate] | None:
-    """The estimates of ``metrics.json``, or None where they are too few or not of these rows."""
+    """Return the estimates of ``metrics.json``, or None where they are too few or not of these
+    rows.
+    """
     found = run.metrics().get("test")
     if not isinstance(found, dict) or not all(isinstance(entry, dict) for entry in found.values()):
         return None
@@ -83,7 +88,9 @@ def _same(a: float, b: float) -> bool:
 
 
 def by_attribute(run: RunDirectory, draws: int = 2000, seed: int = 0) -> list[Subject]:
-    """A run through each of its several attributes, and through their intersection; [] of one.
+    """Return a run through each of its several attributes, and through their intersection.
+
+    It is [] of one attribute.
 
     Claims about gaps allow for the number of attributes, as in an audit.
     """
@@ -99,7 +106,7 @@ def by_attribute(run: RunDirectory, draws: int = 2000, seed: int = 0) -> list[Su
 
 
 def learnt_of(run: RunDirectory) -> Learnt:
-    """The verdict on a run: as it is recorded, or from the predictions of its test split."""
+    """Return the verdict on a run: as it is recorded, or from the predictions of its test split."""
     found = run.learnt()
     return Learnt(Skill.of(counts_of(predictions_of(run)))) if found is None else found
 
@@ -118,7 +125,7 @@ def found_runs(paths: Sequence[Path]) -> list[Path]:
 
 
 def finite(value: Any) -> float | None:
-    """A finite number, or None."""
+    """Return a finite number, or None."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return float(value) if math.isfinite(value) else None
@@ -137,7 +144,10 @@ _WORDS = 24  # characters of a value in a name
 
 
 def opened_runs(paths: Sequence[Path]) -> list[RunDirectory]:
-    """The runs, each named so that no two specifications have one name; ordered within a method."""
+    """Return the runs, each named so that no two specifications have one name.
+
+    They are ordered within a method.
+    """
     runs = [RunDirectory.evaluated(path) for path in paths]
     differ = len({run.encoder for run in runs}) > 1
     for run in runs:
@@ -149,7 +159,7 @@ def opened_runs(paths: Sequence[Path]) -> list[RunDirectory]:
 
 
 def _told_apart(runs: Sequence[RunDirectory]) -> list[RunDirectory]:
-    """Runs of one method, named by the fewest keys that tell their specifications apart."""
+    """Return runs of one method, named by the fewest keys that tell their specifications apart."""
     flat = [specification(run.settings) for run in runs]
     keys = list(dict.fromkeys(key for spec in flat for key in spec))
     differ = [k for k in keys if len({repr(spec.get(k)) for spec in flat}) > 1]
@@ -170,7 +180,8 @@ def _told_apart(runs: Sequence[RunDirectory]) -> list[RunDirectory]:
 
 
 def specification(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """Dotted keys and values of a specification, without seeds and without where the data lies.
+    """Return dotted keys and values of a specification, without seeds and without where the data
+    lies.
 
     A key that is newer than the run has its default, as when the run was made.
     """
@@ -184,7 +195,7 @@ def specification(spec: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _kinds(specs: Sequence[Mapping[str, Any]], keys: Sequence[str]) -> int:
-    """How many different specifications there are if only ``keys`` are looked at."""
+    """Return how many different specifications there are if only ``keys`` are looked at."""
     return len({tuple(repr(spec.get(k)) for k in keys) for spec in specs})
 
 
@@ -200,7 +211,7 @@ def _flat(spec: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]
 
 
 def _rank(value: Any) -> tuple[int, float, str]:
-    """Numbers by size, then texts; what is not there comes first."""
+    """Sort numbers by size, then texts; what is not there comes first."""
     if value is None:
         return 0, 0.0, ""
     if isinstance(value, int | float):
@@ -209,7 +220,7 @@ def _rank(value: Any) -> tuple[int, float, str]:
 
 
 def _short(key: str) -> str:
-    """The last part of a key, with its stage where that is not the first one."""
+    """Return the last part of a key, with its stage where that is not the first one."""
     parts = key.split(".")
     return " ".join(parts[-2:]) if "classify" in parts or "others" in parts else parts[-1]
 

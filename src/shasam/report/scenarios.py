@@ -82,7 +82,7 @@ class Judged:
         return value > limit.bound if limit.upper else value < limit.bound
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain JSON."""
+        """Return plain JSON."""
         s = self.scenario
         return {
             "attribute": self.attribute, "group": s.group or None, "metric": s.metric,
@@ -92,13 +92,13 @@ class Judged:
 
 
 def read_scenarios(path: Path) -> list[Scenario]:
-    """The scenarios of a YAML file: a list, or a list under ``scenarios``."""
+    """Read the scenarios of a YAML file: a list, or a list under ``scenarios``."""
     given = read_yaml_value(path, dates=True)
     return scenarios_of(given.get("scenarios") if isinstance(given, dict) else given, str(path))
 
 
 def scenarios_of(entries: Any, where: str) -> list[Scenario]:
-    """The scenarios of a list of fields."""
+    """Return the scenarios of a list of fields."""
     if not isinstance(entries, list | tuple) or not entries:
         raise InputError(f"{where} lists no scenarios; see docs/audit.md for an example")
     return [_scenario(entry, f"scenario {i + 1} of {where}") for i, entry in enumerate(entries)]
@@ -129,7 +129,7 @@ def _scenario(entry: Any, where: str) -> Scenario:
 
 
 def judged(scenarios: Sequence[Scenario], subjects: Sequence[AnySubject]) -> list[Judged]:
-    """Every scenario with what was measured, through each attribute that it is about."""
+    """Judge every scenario by what was measured, through each attribute that it is about."""
     known = [s.attribute for s in subjects]
     out = []
     for scenario in scenarios:
@@ -176,7 +176,7 @@ def _measured(scenario: Scenario, subject: AnySubject) -> Estimate:
 
 
 def scenario_lines(found: Sequence[Judged]) -> list[str]:
-    """The signed-off table as Markdown."""
+    """Return the signed-off table as Markdown."""
     head = ["about", "metric", "agreed limit", "measured", "verdict", "hazard", "mitigation",
             "review", "owner"]  # fmt: skip
     rows = []
@@ -194,5 +194,5 @@ def scenario_lines(found: Sequence[Judged]) -> list[str]:
 
 
 def write_scenarios(path: Path, found: Sequence[Judged]) -> None:
-    """The table in a Markdown file."""
+    """Write the table in a Markdown file."""
     write_named(path, "\n".join(scenario_lines(found)) + "\n")

@@ -59,7 +59,9 @@ class AuditOptions:
         check_draws(self.draws, self.seed)
 
     def keywords(self, rows: Predictions) -> dict[str, Any]:
-        """What ``shasam.metrics`` is told of rows beside their labels, predictions and groups."""
+        """Return what ``shasam.metrics`` is told of rows beside their labels, predictions and
+        groups.
+        """
         return {
             "classes": rows.classes,
             "groups": rows.groups,
@@ -97,7 +99,7 @@ class Reference:
     def of(
         cls, counts: Counts, names: Sequence[str], positive: int | None, level: float
     ) -> Reference | None:
-        """The first of ``names`` that is a group here, else the largest group."""
+        """Return the first of ``names`` that is a group here, else the largest group."""
         if positive is None or len(counts.groups) < 2:
             return None
         named = next((name for name in names if name in counts.groups), None)
@@ -114,7 +116,7 @@ class Reference:
         return f"{self.group}, {'as asked for' if self.named else f'the {LARGEST} group'}"
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain JSON."""
+        """Return plain JSON."""
         return {
             "group": self.group,
             "named": self.named,
@@ -132,7 +134,9 @@ class Reference:
         }
 
     def four_fifths(self, least: int = 0) -> str:
-        """What the rule says of the group that is selected least, groups of few rows left out."""
+        """Return what the rule says of the group that is selected least, groups of few rows left
+        out.
+        """
         found = [a for a in self.rates["selection"] if a.ratio.defined and a.ratio.support >= least]
         if not found:
             return "The four-fifths rule cannot be applied: no ratio of selection rates is defined."
@@ -165,7 +169,7 @@ class Timeline:
 
     @classmethod
     def of(cls, rows: Predictions, drawn: AuditOptions, metric: str) -> Timeline:
-        """Of rows with dates."""
+        """Compute the timeline of rows with dates."""
         found = over_time(
             rows.target,
             rows.prediction,
@@ -178,7 +182,7 @@ class Timeline:
         return cls(rows.context.time, drawn.period, metric, tuple(found))
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain JSON."""
+        """Return plain JSON."""
         return {
             "column": self.column,
             "period": self.period,
@@ -187,7 +191,7 @@ class Timeline:
         }
 
     def figure(self) -> Markup:
-        """A mark with its interval for every period that has a value."""
+        """Draw a mark with its interval for every period that has a value."""
         left, right, top, bottom = 46.0, WIDTH - 12, 14.0, 190.0
         found = [(i, p) for i, p in enumerate(self.periods) if p.estimate.defined]
         if not found:
@@ -275,7 +279,9 @@ class Subject:
         return cls(rows, counts, estimates, drawn, unit, method or rows.name, seed, claim)
 
     def with_estimates(self, estimates: dict[str, Estimate], attributes: int) -> Subject:
-        """The same with estimates that allow for several attributes, and the claim from them."""
+        """Return the same with estimates that allow for several attributes, and the claim from
+        them.
+        """
         claim = claim_of(
             self.counts,
             estimates,
@@ -435,7 +441,10 @@ class Subject:
 
 
 def counts_of(rows: Predictions) -> Counts:
-    """How many rows have each (class, prediction, group); weighted rows what they are worth."""
+    """Return how many rows have each (class, prediction, group).
+
+    Weighted rows count what they are worth.
+    """
     codes = (rows.target, rows.prediction, rows.sensitive)
     if rows.context.weights is not None:
         return weighted(*codes, rows.context.weights, rows.classes, rows.groups)

@@ -50,18 +50,18 @@ _STANDALONE = (
 
 
 def escape(text: str) -> str:
-    """Text or an attribute's value; a control character would make the file invalid XML."""
+    """Escape text or an attribute's value; a control character would make the XML invalid."""
     return html.escape(visible(text), quote=True)
 
 
 def number(value: float) -> str:
-    """A coordinate: one decimal, no trailing zero."""
+    """Write a coordinate: one decimal, no trailing zero."""
     text = f"{value:.1f}"
     return text[:-2] if text.endswith(".0") else text
 
 
 def element(name: str, content: str = "", /, **attributes: object) -> str:
-    """``<name a="...">content</name>``; ``cls`` is class, ``_`` in names becomes ``-``."""
+    """Write ``<name a="...">content</name>``; ``cls`` is class, ``_`` in names becomes ``-``."""
     parts = []
     for key, value in attributes.items():
         if value is None:
@@ -77,7 +77,7 @@ def element(name: str, content: str = "", /, **attributes: object) -> str:
 def text(
     x: float, y: float, label: str, /, cls: str = "", anchor: str = "start", most: int = 34
 ) -> str:
-    """Text, shortened to ``most`` letters with the whole in its title."""
+    """Write text, shortened to ``most`` letters with the whole in its title."""
     short = label if len(label) <= most else label[: most - 1] + "…"
     inner = escape(short)
     if short != label:
@@ -102,7 +102,9 @@ def polyline(points: Iterable[tuple[float, float]], cls: str) -> str:
 
 
 def marker(kind: int, x: float, y: float, r: float, cls: str, title: str = "") -> str:
-    """A point whose shape tells groups apart without colour: circle, square, diamond, triangle.
+    """Return a point whose shape tells groups apart without colour.
+
+    It is a circle, square, diamond or triangle.
 
     Shapes move on by one with each round of colours, so that 4 x COLOURS kinds look different.
     """
@@ -120,7 +122,7 @@ def marker(kind: int, x: float, y: float, r: float, cls: str, title: str = "") -
 
 
 def picture(width: float, height: float, body: Sequence[str], label: str) -> Markup:
-    """The whole figure: one image for a screen reader, with its description."""
+    """Return the whole figure: one image for a screen reader, with its description."""
     return Markup(  # noqa: S704 - every text and attribute in body went through escape
         element(
             "svg",
@@ -134,7 +136,7 @@ def picture(width: float, height: float, body: Sequence[str], label: str) -> Mar
 
 
 def standalone(figure: Markup) -> str:
-    """The same figure as a file of its own."""
+    """Return the same figure as a file of its own."""
     head, rest = str(figure).split(">", 1)
     head += ' xmlns="http://www.w3.org/2000/svg"'
     return f"{head}><style>{_STANDALONE}</style>{rest}\n"
@@ -157,7 +159,9 @@ FRAME = 620  # pixels of a notebook cell; the page scrolls inside
 
 
 def framed(page: str, title: str) -> str:
-    """A whole page inside a cell of a notebook, so that its style and the notebook's do not mix."""
+    """Return a whole page inside a cell of a notebook, so that its style and the notebook's do not
+    mix.
+    """
     return (
         f'<iframe title="{escape(title)}" sandbox="" width="100%" height="{FRAME}" '
         f'style="border:0;border-radius:12px" srcdoc="{escape(page)}"></iframe>'

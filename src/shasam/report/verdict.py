@@ -9,20 +9,20 @@ import numpy as np
 
 from shasam.metrics import Claim, Comparison, Estimate, Slices, widest
 from shasam.metrics.counts import right_by_class
-from shasam.metrics.power import smallest_gap
+from shasam.metrics.rates import smallest_gap
 from shasam.metrics.resampling import compared_rates
 from shasam.report.subject import Subject
 
 
 def percent(value: float, digits: int = 1) -> str:
-    """0.8437 -> '84.4', and '–' where there is no value."""
+    """Write 0.8437 as '84.4', and '–' where there is no value."""
     if value is None or not math.isfinite(value):
         return "–"
     return f"{100 * value:.{digits}f}".replace("-", "−")
 
 
 def interval(estimate: Estimate) -> str:
-    """'82.1 to 86.4'."""
+    """Write an interval: '82.1 to 86.4'."""
     return f"{percent(estimate.low)} to {percent(estimate.high)}"
 
 
@@ -37,7 +37,7 @@ def p_value(p: float) -> str:
 
 
 def verdict(subject: Subject) -> list[str]:
-    """Who is harmed and how, how sure that is, how accurate the model is: sentences."""
+    """Say who is harmed and how, how sure that is, how accurate the model is: sentences."""
     acc, eo = subject.estimates["accuracy"], subject.estimates["eo_mean"]
     claim, lines = subject.claim, []
     if not eo.defined:
@@ -69,7 +69,7 @@ def in_short(subject: Subject) -> tuple[list[str], list[str]]:
 
 
 def verdict_over(subjects: Sequence[Subject]) -> list[str]:
-    """One model through several attributes: the widest real gaps first, then what is not shown."""
+    """Say what holds through several attributes: the widest real gaps first, then the rest."""
     claimed = [(s, s.claim) for s in subjects if s.claim is not None]
     real = sorted((x for x in claimed if x[1].real), key=lambda x: -x[1].estimate.value)
     told = [(s, line) for s, _ in real[:4] for line in harms(s)[:1]]
@@ -108,7 +108,7 @@ def verdict_over(subjects: Sequence[Subject]) -> list[str]:
 
 
 def left_out(subject: Subject) -> list[str]:
-    """Which groups are not compared, because a class has too few rows in them."""
+    """Return which groups are not compared, because a class has too few rows in them."""
     if not subject.small:
         return []
     number, many = len(subject.small), len(subject.small) > 5
@@ -121,7 +121,7 @@ def left_out(subject: Subject) -> list[str]:
 
 
 def detectable(subject: Subject) -> list[str]:
-    """The smallest gap that the table would show, so that 'no gap' can be judged."""
+    """Return the smallest gap that the table would show, so that 'no gap' can be judged."""
     found = smallest_gap(subject.counts, subject.drawn.min_group, subject.drawn.level)
     if found is None:
         return []
@@ -133,7 +133,7 @@ def detectable(subject: Subject) -> list[str]:
 
 
 def weighing(subject: Subject) -> list[str]:
-    """What weights do to the numbers, where there are some."""
+    """Return what weights do to the numbers, where there are some."""
     context = subject.rows.context
     if context.weights is None:
         return []
@@ -148,7 +148,7 @@ def weighing(subject: Subject) -> list[str]:
 
 
 def harms(subject: Subject) -> list[str]:
-    """Which error hits which group how often, the widest difference first.
+    """Return which error hits which group how often, the widest difference first.
 
     Two classes have two errors, and both are told; of more classes only the widest is.
     """
@@ -184,7 +184,7 @@ def harms(subject: Subject) -> list[str]:
 
 
 def _twice(worse: float, worse_group: str, better: float, better_group: str) -> str:
-    """How often the prediction was wrong in two groups, from how often it was right."""
+    """Say how often the prediction was wrong in two groups, from how often it was right."""
     high, low = 1 - worse, 1 - better
     times = f", {high / low:.1f} times as often" if low > 0 and high >= 1.25 * low else ""
     return (
@@ -194,7 +194,7 @@ def _twice(worse: float, worse_group: str, better: float, better_group: str) -> 
 
 
 def _largest_two(subject: Subject, c: int, told: set[str], opening: str) -> list[str]:
-    """The same for the two largest groups, where others were told: most people are in those."""
+    """Say the same of the two largest groups, where others were named: most people are in those."""
     counts = subject.counts
     order = np.argsort(-counts.sizes_G, kind="stable")[:2].tolist()
     names = {counts.groups[g] for g in order}
@@ -210,7 +210,7 @@ def _largest_two(subject: Subject, c: int, told: set[str], opening: str) -> list
 
 
 def _harm_over_classes(subject: Subject) -> list[str]:
-    """The widest difference in accuracy over all classes, where single ones have no value."""
+    """Say the widest difference in accuracy over all classes, where single ones have no value."""
     contrast = None if subject.claim is None else subject.claim.contrast
     if contrast is None or not contrast.gap.value > 0:
         return []
@@ -222,7 +222,7 @@ def _harm_over_classes(subject: Subject) -> list[str]:
 
 
 def sureness(claim: Claim, subject: Subject) -> str:
-    """The size of the gap, and whether it is more than chance."""
+    """Return the size of the gap, and whether it is more than chance."""
     e, attribute = claim.estimate, subject.attribute
     several = f", allowing for {claim.attributes} attributes" if claim.attributes > 1 else ""
     sure = f"{p_value(claim.p)}{several}"
@@ -250,7 +250,7 @@ def sureness(claim: Claim, subject: Subject) -> str:
 
 
 def found_slices(slices: Slices) -> str:
-    """What was searched, how, and how many slices stand out."""
+    """Return what was searched, how, and how many slices stand out."""
     number = len(slices.reported)
     stand_out = (
         "No slice is" if not number else f"{number} of those shown {'is' if number == 1 else 'are'}"
@@ -264,7 +264,7 @@ def found_slices(slices: Slices) -> str:
 
 
 def probed(attribute: str, unit: str, accuracy: float, chance: float | None) -> str:
-    """What a linear probe reads from the features of a run."""
+    """Return what a linear probe reads from the features of a run."""
     tail = "" if chance is None else f" (chance {percent(chance)} %)"
     if chance is not None and accuracy <= chance + 0.02:
         return (
@@ -278,7 +278,7 @@ def probed(attribute: str, unit: str, accuracy: float, chance: float | None) -> 
 
 
 def comparison_line(a: str, b: str, found: Mapping[str, Comparison]) -> str:
-    """One model against another on the same images, in a sentence."""
+    """Compare one model with another on the same images, in a sentence."""
     eo, acc = found["eo_mean"], found["accuracy"]
     parts = []
     for metric, c, up, down in (

@@ -83,11 +83,11 @@ class Artefact(BaseModel):
         }
 
     def printed_row(self, row: str) -> str:
-        """The name that the paper's table has for a row."""
+        """Return the name that the paper's table has for a row."""
         return str(self._bodies()[row].get("paper", row))
 
     def head(self, row: str) -> str | None:
-        """Which of a run's predictions a row shows; None: those of the run itself."""
+        """Return which of a run's predictions a row shows; None: those of the run itself."""
         return self._bodies()[row].get("head")
 
     def _bodies(self) -> dict[str, dict[str, Any]]:
@@ -101,7 +101,7 @@ class Artefact(BaseModel):
         return self
 
     def only(self, parts: list[str] | None, columns: list[str] | None) -> Artefact:
-        """The artefact with some of its parts and columns, in its own order."""
+        """Return the artefact with some of its parts and columns, in its own order."""
         kept = _chosen(self.parts, parts, f"{self.name} has no rows")
         rows = {row for part in kept.values() for row in part}
         return self.model_copy(
@@ -114,7 +114,7 @@ class Artefact(BaseModel):
 
 
 def artefact(name: str, *, profile: str | None = None, on_faces: bool = False) -> Artefact:
-    """An artefact of the package by its name, or one of your own by the path of its file."""
+    """Return an artefact of the package by its name, or one of your own by the path of its file."""
     body = _body(name)
     for condition, entries in (body.pop("where", None) or {}).items():
         if condition in (f"profile={profile}", "data=faces" if on_faces else ""):
@@ -129,7 +129,7 @@ def artefact(name: str, *, profile: str | None = None, on_faces: bool = False) -
 
 
 def declaration(name: str) -> str:
-    """The YAML of an artefact of the package, to copy and change."""
+    """Return the YAML of an artefact of the package, to copy and change."""
     if name not in NAMES:
         raise SpecError(f"there is no artefact {name!r}{did_you_mean(name, NAMES)}")
     return _FOLDER.joinpath(f"{name}.yaml").read_text(encoding="utf-8")
@@ -150,7 +150,7 @@ def _body(name: str) -> dict[str, Any]:
 
 
 def _faces(body: Mapping[str, Any]) -> dict[str, Any]:
-    """The same rows on the drawn faces: settings of CelebA become one column."""
+    """Turn settings of CelebA into one column: the same rows on the drawn faces."""
     title = f"{body['title']}; rows run on the drawn faces"
     metrics = tuple(m for m in body.get("metrics", _METRICS) if m != "official_accuracy")
     columns = body.get("columns") or {"": {}}
@@ -250,7 +250,7 @@ class DataLocation:
     part: bool = False  # some of the images are not there
 
     def layer(self, asked: Mapping[str, Any]) -> dict[str, Any]:
-        """The data part of a specification; ``asked`` is that of the base and the column."""
+        """Return the data part of a specification; ``asked`` is that of the base and the column."""
         if self.features is None:
             found: dict[str, Any] = {"name": self.name}
             if self.root is not None:
@@ -279,7 +279,7 @@ def place_of(
     faces: bool = False,
     part: bool = False,
 ) -> DataLocation:
-    """Where the data of an artefact is, or a sentence that says where to get it."""
+    """Return where the data of an artefact is, or raise an error that says where to get it."""
     if artefact.data is None or faces:
         return DataLocation("faces")
     if features is not None:
@@ -299,7 +299,7 @@ def place_of(
 def cells(
     artefact: Artefact, place: DataLocation, *, profile: str, seeds: int, check: bool = True
 ) -> tuple[list[ArtefactRun], dict[str, str]]:
-    """All runs of an artefact, and the rows that cannot be run on this data with the reason.
+    """Return all runs of an artefact, and the rows that cannot be run on this data with the reason.
 
     Without ``check`` no specification is resolved, which takes no time, and no row is refused.
     """
@@ -328,7 +328,7 @@ def cells(
 
 
 def identity(spec: RunSpec) -> str:
-    """A hash of what is computed, wherever the data lies: the same on two machines."""
+    """Return a hash of what is computed, wherever the data lies: the same on two machines."""
     body = spec.as_dict()
     for key in _PLACES:
         body["data"].pop(key, None)

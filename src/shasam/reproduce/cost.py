@@ -73,7 +73,9 @@ def in_turns(
     steps: int = STEPS,
     tell: Callable[[int, int], None] = lambda done, total: None,
 ) -> list[Speed]:
-    """The median speed of each specification, measured one after the other, several times over."""
+    """Return the median speed of each specification, measured one after the other, several times
+    over.
+    """
     found: list[list[Speed]] = [[] for _ in specs]
     for turn in range(rounds):
         for i, spec in enumerate(specs):
@@ -91,7 +93,7 @@ def in_turns(
 
 
 def on_drawn_faces(profile: str, encoder: str) -> float:
-    """Views in a second of balanced cross-entropy with an encoder, on a few drawn faces."""
+    """Return views in a second of balanced cross-entropy with an encoder, on a few drawn faces."""
     with tempfile.TemporaryDirectory() as store:
         data = {"name": "faces", "n": 128, "holdout_per_cell": 4, "store": store}
         model = {"encoder": encoder}
@@ -100,7 +102,7 @@ def on_drawn_faces(profile: str, encoder: str) -> float:
 
 
 def views_of_training(spec: RunSpec, images: int) -> float:
-    """The views that the stages on images see, on a number of training images."""
+    """Return the views that the stages on images see, on a number of training images."""
     method = outline(spec, classes=2, groups=2)
     if method is None:  # one of another package, which computes with values as it is made
         method, _ = build_method(spec, classes=2, groups=2)
@@ -155,7 +157,7 @@ def measure_costs(
 
 
 def as_json(costs: Costs) -> dict[str, Any]:
-    """A record from which the table is written again without measuring."""
+    """Return a record from which the table is written again without measuring."""
     return asdict(costs)
 
 
@@ -164,7 +166,7 @@ def from_json(body: dict[str, Any]) -> Costs:
 
 
 def as_markdown(costs: Costs) -> str:
-    """The table; ratios are worth more than seconds."""
+    """Write the table; ratios are worth more than seconds."""
     first = costs.rows[0].row
     head = ["", "seconds of stage 1", f"times {first}", "views a second", "mining"]
     body = [

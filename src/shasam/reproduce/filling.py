@@ -89,7 +89,7 @@ class ArtefactTable:
 
 
 def from_folder(cells: Sequence[ArtefactRun], out: Path) -> dict[str, RunResult]:
-    """The finished runs of a folder, by the identity of their specification."""
+    """Return the finished runs of a folder, by the identity of their specification."""
     found = {}
     for cell in cells:
         run = RunDirectory(out / cell.spec.name)
@@ -103,13 +103,16 @@ def from_folder(cells: Sequence[ArtefactRun], out: Path) -> dict[str, RunResult]
 
 
 def kept_runs(experiment: Path) -> dict[str, RunResult]:
-    """The runs of an experiment's records, by the identity of their specification."""
+    """Return the runs of an experiment's records, by the identity of their specification."""
     done = {row["run"]: one for row, one in _read_done(experiment)}
     return {identity(stored_spec(r.spec)): done[r.run] for r in read_records(experiment)}
 
 
 def from_records(experiment: Path) -> dict[str, RunResult]:
-    """The runs of an experiment's records, by what they were asked for with; needs no torch."""
+    """Return the runs of an experiment's records, by what they were asked for with.
+
+    It needs no torch.
+    """
     return {
         asked: one
         for row, one in _read_done(experiment)
@@ -201,7 +204,7 @@ def _done(
     protocol: Mapping[str, Any],
     counted: Mapping[tuple[int, int], tuple[int, int]],
 ) -> RunResult:
-    """``counted`` has the cells of the run's own predictions, where its metrics have none."""
+    """Read a finished run; ``counted`` has the cells that its metrics lack."""
     float(provenance["images_seen"]), int(provenance["seed"])  # are used where no file is named
     test: dict[str | None, dict[str, float | None]] = {
         kind.partition(".")[2] or None: {
@@ -255,7 +258,7 @@ def made_with(
     place: Callable[[Artefact, bool, bool], DataLocation],
     profile: str | None = None,
 ) -> RecordedRequest:
-    """What the records say: of several profiles, the one with most runs of the artefact.
+    """Return what the records say: of several profiles, the one with most runs of the artefact.
 
     ``artefact`` is the declaration under a profile; ``place`` its data, where some images are
     missing and where vectors stand in their place. ``profile`` is that of the user, if any.
@@ -317,7 +320,7 @@ class RowDifference:
 
 
 def differences(filled: ArtefactTable) -> Iterator[RowDifference]:
-    """Those that the artefact asks for and that its finished runs can answer."""
+    """Return the differences that the artefact asks for and its finished runs can answer."""
     for row, other in filled.artefact.compare:
         for metric in filled.artefact.metrics:
             found = _difference(filled, row, other, metric)
@@ -345,7 +348,7 @@ def _difference(filled: ArtefactTable, row: str, other: str, metric: str) -> Row
 
 
 def _units(by_column: Mapping[str, Mapping[int, float]]) -> tuple[list[float], str]:
-    """The mean difference of each setting, or of each seed that all settings have."""
+    """Return the mean difference of each setting, or of each seed that all settings have."""
     seeds = sorted(set.intersection(*(set(found) for found in by_column.values())))
     if len(seeds) >= len(by_column):
         every = by_column.values()
@@ -367,13 +370,16 @@ Cells = Mapping[tuple[int, int], tuple[int, int]]  # (target, group) -> rows, ri
 
 @cache
 def official_counts() -> dict[str, list[list[int]]]:
-    """``target/sensitive`` -> images of CelebA's test split by class and group."""
+    """Return ``target/sensitive`` -> images of CelebA's test split by class and group."""
     held = files("shasam.reproduce").joinpath("official_counts.json")
     return json.loads(held.read_text(encoding="utf-8"))
 
 
 def official_accuracy(protocol: Mapping[str, Any], cells: Cells) -> float | None:
-    """The accuracy of cells, weighted by their official shares; None where they are not known."""
+    """Return the accuracy of cells, weighted by their official shares.
+
+    None where they are not known.
+    """
     counts = official_counts().get(f"{protocol.get('target')}/{protocol.get('sensitive')}")
     if counts is None or not cells:
         return None
@@ -389,7 +395,7 @@ def official_accuracy(protocol: Mapping[str, Any], cells: Cells) -> float | None
 
 
 def majority_share(cells: Cells) -> float | None:
-    """The share of the largest class: the accuracy of a classifier that always says it."""
+    """Return the share of the largest class: the accuracy of a classifier that always says it."""
     by_class: dict[int, int] = {}
     for (t, _), (rows, _) in cells.items():
         by_class[t] = by_class.get(t, 0) + rows
@@ -397,7 +403,7 @@ def majority_share(cells: Cells) -> float | None:
 
 
 def official_majority(target: str, sensitive: str) -> float | None:
-    """The same of CelebA's whole test split."""
+    """Return the same of CelebA's whole test split."""
     counts = official_counts().get(f"{target}/{sensitive}")
     if counts is None:
         return None
@@ -406,7 +412,7 @@ def official_majority(target: str, sensitive: str) -> float | None:
 
 
 def target_and_group(artefact: Artefact, column: str) -> tuple[str, str]:
-    """What a column of an artefact predicts, and its sensitive attribute."""
+    """Return what a column of an artefact predicts, and its sensitive attribute."""
     data = {**(artefact.base.get("data") or {}), **(artefact.columns[column].get("data") or {})}
     source = lookup("source", str(artefact.data))
     target, sensitive = source.settings.get(data.get("setting"), (source.target, source.sensitive))
@@ -414,5 +420,5 @@ def target_and_group(artefact: Artefact, column: str) -> tuple[str, str]:
 
 
 def metric_label(name: str) -> str:
-    """The label of a metric of an artefact."""
+    """Return the label of a metric of an artefact."""
     return "Accuracy, official shares" if name == "official_accuracy" else catalogue.label_of(name)

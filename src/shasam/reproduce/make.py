@@ -196,7 +196,7 @@ def _write(full: filling.ArtefactTable, to: Path) -> list[Path]:
 
 
 def objectives_table(to: Path) -> list[Path]:
-    """Table 1 on its example, on the screen too."""
+    """Write table 1 on its example, and show it on the screen."""
     from shasam.reproduce import table1  # imports torch
 
     text = table1.as_markdown()
@@ -207,7 +207,7 @@ def objectives_table(to: Path) -> list[Path]:
 def cost_table(
     artefact: Artefact, place: DataLocation, profile: str, to: Path, records: Path | None
 ) -> list[Path]:
-    """The cost of stage 1: measured now, or from the record of an earlier measurement."""
+    """Return the cost of stage 1: measured now, or from the record of an earlier measurement."""
     from shasam.reproduce import cost  # imports torch
 
     if records is not None:

@@ -44,7 +44,9 @@ _MARK = "†"  # a printed row that another place of the paper contradicts
 
 
 def as_markdown(filled: ArtefactTable) -> str:
-    """A table for each metric, in which a cell reads ``paper · ours ± deviation (difference)``."""
+    """Write a table for each metric, in which a cell reads ``paper · ours ± deviation
+    (difference)``.
+    """
     a = filled.artefact
     lines = [f"## {output.markdown_text(a.title)}", ""]
     for metric in a.metrics:
@@ -63,7 +65,10 @@ def as_markdown(filled: ArtefactTable) -> str:
 
 
 def _compared(filled: ArtefactTable) -> list[str]:
-    """Row against row over all settings, with intervals; nothing where none was asked for."""
+    """Write each row against another over all settings, with intervals.
+
+    Nothing where none was asked for.
+    """
     found: dict[tuple[str, str], list[RowDifference]] = {}
     for one in differences(filled):
         found.setdefault((one.row, one.other), []).append(one)
@@ -84,7 +89,7 @@ def _many(one: RowDifference) -> str:
 
 
 def _points(one: RowDifference) -> str:
-    """``-1.0 · -2.3 (-3.1 to -1.5)``: the paper's, ours and its 95 % interval."""
+    """Write the paper's, ours and its 95 % interval: ``-1.0 · -2.3 (-3.1 to -1.5)``."""
     ours = f"{one.ours.difference:+.1f}"
     if one.ours.support > 1:
         ours += f" ({one.ours.low:+.1f} to {one.ours.high:+.1f})"
@@ -92,7 +97,7 @@ def _points(one: RowDifference) -> str:
 
 
 def as_latex(filled: ArtefactTable) -> str:
-    """A booktabs tabular with the same cells."""
+    """Write a booktabs tabular with the same cells."""
     a = filled.artefact
     many = len(a.columns) * len(a.metrics)
     lines = [*(f"% {one_line(note)}" for note in notes(filled))]
@@ -109,7 +114,7 @@ def as_latex(filled: ArtefactTable) -> str:
 
 
 def as_csv(filled: ArtefactTable) -> str:
-    """A line for each number: what the paper prints, ours over seeds, and the difference."""
+    """Write a line for each number: what the paper prints, ours over seeds, and the difference."""
     head: list[Cell] = [
         "row", "column", "metric", "paper", "paper_sd", "seeds", "mean", "sd", "difference",
     ]  # fmt: skip
@@ -129,7 +134,7 @@ def as_csv(filled: ArtefactTable) -> str:
 
 
 def notes(filled: ArtefactTable) -> list[str]:
-    """What a reader has to know about the table, a sentence each."""
+    """Return what a reader has to know about the table, a sentence each."""
     a, printed = filled.artefact, filled.artefact.printed
     out = [
         f"{filled.done} of {filled.asked} runs, seeds 0 to {filled.seeds - 1}; data: "
@@ -161,7 +166,7 @@ def notes(filled: ArtefactTable) -> list[str]:
 
 
 def _shares(filled: ArtefactTable) -> list[str]:
-    """The accuracy of whoever always says the largest class: here, and on all of CelebA."""
+    """Return the accuracy of whoever always says the largest class: here, and on all of CelebA."""
     known = {c: share for c, share in filled.majority.items() if share == share}  # not NaN
     if not known:
         return []
@@ -179,7 +184,7 @@ def _shares(filled: ArtefactTable) -> list[str]:
 
 
 def reached(filled: ArtefactTable) -> list[str]:
-    """How many views each row needs for the last accuracy of the row that is named."""
+    """Return how many views each row needs for the last accuracy of the row that is named."""
     a = filled.artefact
     if a.reach is None:
         return []
@@ -218,7 +223,7 @@ def _name(filled: ArtefactTable, row: str) -> str:
 
 
 def _cell(entry: ArtefactNumber, filled: ArtefactTable, plus_minus: str) -> str:
-    """``5.5 · 6.3 ± 0.4 (+0.8)``; what is not there is left out."""
+    """Write ``5.5 · 6.3 ± 0.4 (+0.8)``; what is not there is left out."""
     printed = ours = ""
     if entry.printed is not None:
         printed = f"{entry.printed.value:.1f}"
@@ -252,7 +257,7 @@ Scale = Callable[[float], float]
 
 
 def draw(filled: ArtefactTable) -> Markup | None:
-    """The figure, or None where no run has ended yet."""
+    """Draw the figure, or return None where no run has ended yet."""
     if not any(entry.ours for entry in filled.entries.values()):
         return None
     return {"plane": _planes, "bars": _bars, "lines": _lines}[filled.artefact.figure](filled)
@@ -279,13 +284,16 @@ def _png(svg: str, zoom: float = 1) -> bytes:
 
 @cache
 def _draws_words() -> bool:
-    """False where resvg finds no font: it then leaves all words out and says nothing."""
+    """Whether resvg finds a font: without one it leaves all words out and says nothing."""
     empty, word = (standalone(picture(20, 20, [text(2, 15, t)], "")) for t in ("", "a"))
     return _png(empty) != _png(word)
 
 
 def _planes(filled: ArtefactTable) -> Markup:
-    """Accuracy against EO, a panel for each setting; hollow marks are the paper's numbers."""
+    """Draw the accuracy against EO, a panel for each setting.
+
+    Hollow marks are the paper's numbers.
+    """
     a = filled.artefact
     across, up = (
         ("eo_mean", "accuracy") if "eo_mean" in a.metrics else (a.metrics[-1], a.metrics[0])
@@ -319,7 +327,10 @@ def _plane(marks: Sequence[tuple[int, float, float, str, str]]) -> str:
 
 
 def _bars(filled: ArtefactTable) -> Markup:
-    """A panel for each metric: bars grouped by setting, whiskers are one standard deviation."""
+    """Draw a panel for each metric.
+
+    Bars are grouped by setting; whiskers are one standard deviation.
+    """
     a = filled.artefact
     panels = []
     for metric in a.metrics:
@@ -359,7 +370,7 @@ def _is_better_high(metric: str) -> bool:
 
 
 def _lines(filled: ArtefactTable) -> Markup:
-    """A panel for each metric: its mean against the views that stage 1 has seen."""
+    """Draw a panel for each metric: its mean against the views that stage 1 has seen."""
     a = filled.artefact
     panels = []
     for metric in a.metrics:
@@ -386,7 +397,7 @@ def _lines(filled: ArtefactTable) -> Markup:
 def _page(
     filled: ArtefactTable, panels: Sequence[tuple[str, str]], note: str, *, wide: int = 1
 ) -> Markup:
-    """Panels in rows, the title above and the legend below."""
+    """Put panels in rows, the title above and the legend below."""
     a = filled.artefact
     columns = min(len(panels), ACROSS // wide)
     step = wide * PANEL + GAP
@@ -430,7 +441,7 @@ def _ticks(across: Sequence[float], px: Scale, up: Sequence[float], py: Scale) -
 def _scale(
     values: Sequence[float], start: float, end: float, *, pad: bool = True
 ) -> tuple[Scale, list[float]]:
-    """From numbers to a stretch of pixels, and round numbers for its ticks."""
+    """Return a map from numbers to a stretch of pixels, and round numbers for its ticks."""
     low, high = min(values), max(values)
     room = max(0.08 * (high - low), 0.5)
     low, high = (low - room if pad and low != 0 else low), high + room

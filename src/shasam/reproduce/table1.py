@@ -25,7 +25,7 @@ A, P, N = (torch.arange(SIZE) + SIZE * i for i in range(3))
 
 
 def arrangements() -> dict[str, Tensor]:
-    """Unit-length embeddings (24, 16) of anchors, positives and negatives, in this order."""
+    """Return unit-length embeddings (24, 16) of anchors, positives and negatives, in this order."""
     generator = torch.Generator().manual_seed(0)
     noise = torch.randn(3 * SIZE, DIMENSIONS, generator=generator, dtype=torch.float64)
     centre = torch.zeros(3 * SIZE, DIMENSIONS, dtype=torch.float64)
@@ -40,7 +40,7 @@ def arrangements() -> dict[str, Tensor]:
 
 
 def rows() -> list[tuple[str, str, float, float, float]]:
-    """Arrangement, objective, as printed, by definition, mended."""
+    """Return arrangement, objective, as printed, by definition, mended."""
     out = []
     for name, z in arrangements().items():
         literal = flcmi(z, A, P, N, smooth="none", represented="batch")
@@ -53,7 +53,7 @@ def rows() -> list[tuple[str, str, float, float, float]]:
 
 
 def _definition(z: Tensor, function: str) -> float:
-    """I_f(A; N | P) from four values of the set function, as a mean over the rows."""
+    """Return I_f(A; N | P) from four values of the set function, as a mean over the rows."""
     kernel = z @ z.T
     # the shift cancels; the kernel of facility location must not be negative
     f = FacilityLocation(kernel + 1.0) if function == "fl" else LogDet(kernel, ridge=RIDGE)
@@ -66,7 +66,7 @@ HEAD = ("embeddings", "objective", "as printed", "by definition", "mended")
 
 
 def as_markdown() -> str:
-    """The table and what it shows."""
+    """Write the table and what it shows."""
     body = [[*row[:2], *(f"{value:.4f}" for value in row[2:])] for row in rows()]
     lines = [
         "## The objectives of Table 1 on one example",
@@ -86,5 +86,5 @@ def as_markdown() -> str:
 
 
 def as_csv() -> str:
-    """The same numbers, unrounded."""
+    """Write the same numbers, unrounded."""
     return csv_text([HEAD, *rows()])

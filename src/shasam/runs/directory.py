@@ -82,11 +82,11 @@ class RunLog:
         self.tell(**line)
 
     def size(self) -> int:
-        """Bytes so far: what a checkpoint remembers."""
+        """Return the bytes so far: what a checkpoint remembers."""
         return self.path.stat().st_size if self.path and self.path.exists() else 0
 
     def cut(self, size: int) -> None:
-        """Back to ``size`` bytes, as it was at the checkpoint; a torn last line goes too."""
+        """Cut back to ``size`` bytes, as at the checkpoint; a torn last line goes too."""
         if self.path is None or not self.path.exists():
             return
         content = read_bytes(self.path)
@@ -101,12 +101,15 @@ class RunLog:
 
 
 def read_log(path: Path, *, within: Path | None = None) -> list[dict[str, Any]]:
-    """All whole lines of a log."""
+    """Read all whole lines of a log."""
     return list(stream_log(path, within=within))
 
 
 def stream_log(path: Path, *, within: Path | None = None) -> Iterator[dict[str, Any]]:
-    """The whole lines of a log, one at a time: of a long one they would take 20 times its size."""
+    """Yield the whole lines of a log, one at a time.
+
+    Of a long one they would take 20 times its size.
+    """
     with open_regular(path, within=within) as file:
         if (size := os.fstat(file.fileno()).st_size) > MAX_TEXT:
             raise FileError(path, f"{size >> 20} MiB, the limit is {MAX_TEXT >> 20} MiB")
@@ -118,7 +121,7 @@ def stream_log(path: Path, *, within: Path | None = None) -> Iterator[dict[str, 
 
 
 def log_lines(file: BinaryIO) -> Iterator[tuple[dict[str, Any], bytes]]:
-    """Lines that are JSON objects with an event, parsed and as they stand.
+    """Yield lines that are JSON objects with an event, parsed and as they stand.
 
     A line that was cut short by a crash is left out.
     """
@@ -145,7 +148,7 @@ def _plain(value: Any) -> Any:
 
 
 def attribute_columns(names: Sequence[str]) -> list[str]:
-    """What the columns of several sensitive attributes are called: as the attributes, or nearly.
+    """Name the columns of several sensitive attributes: as the attributes, or nearly.
 
     >>> attribute_columns(["age<35", "target"])
     ['age<35', 'target (attribute)']
@@ -162,7 +165,7 @@ def predictions_table(
     metadata: Mapping[str, str],
     attributes: Mapping[str, pa.Array] = MappingProxyType({}),
 ) -> pa.Table:
-    """The table; ``metadata`` is that of the manifest: its hash, names and protocol.
+    """Return the table; ``metadata`` is that of the manifest: its hash, names and protocol.
 
     ``attributes`` are the names of the groups by each of several sensitive attributes.
     """
@@ -178,14 +181,14 @@ def predictions_table(
 
 
 def table_bytes(table: pa.Table) -> bytes:
-    """Parquet in memory, to be written atomically."""
+    """Encode a table as Parquet in memory, to be written atomically."""
     buffer = io.BytesIO()
     pq.write_table(table, buffer)
     return buffer.getvalue()
 
 
 def read_predictions(path: str | Path) -> Predictions:
-    """Predictions from a file of a run."""
+    """Return predictions from a file of a run."""
     try:
         table = read_parquet(path)
         scores = [n for n in table.column_names if n.startswith("score_")]
@@ -222,7 +225,7 @@ class RunDirectory:
 
     @classmethod
     def existing(cls, path: str | Path) -> RunDirectory:
-        """A run that is there, or an error that says what was expected."""
+        """Return a run that is there, or raise an error that says what was expected."""
         run = cls(path)
         if not run.file("spec.yaml").is_file():
             raise InputError(f"{path} is not a run directory: it has no spec.yaml")
@@ -230,7 +233,7 @@ class RunDirectory:
 
     @classmethod
     def evaluated(cls, path: str | Path, variant: str = "") -> RunDirectory:
-        """A run that has predictions of its test split, or an error that says what to do."""
+        """Return a run with test predictions, or raise an error that says what to do."""
         run = cls(path, variant)
         if not run.path.is_dir():
             raise DataError(
@@ -269,7 +272,7 @@ class RunDirectory:
             ) from error
 
     def write(self, name: str, content: bytes) -> None:
-        """A file, whole or not at all."""
+        """Write a file, whole or not at all."""
         write_atomic(self.file(name), content, within=self.path)
 
     def write_json(self, name: str, body: Any) -> None:
@@ -292,7 +295,7 @@ class RunDirectory:
 
     @contextmanager
     def claim(self) -> Iterator[None]:
-        """What a sweep holds while it carries out a run, from before the run starts to its end.
+        """Hold the lock of a sweep while it carries out a run, from before its start to its end.
 
         The run itself takes the lock. A claim is refused while another sweep has claimed the run,
         and while any process has its lock.
@@ -305,11 +308,11 @@ class RunDirectory:
     # -- reading ---------------------------------------------------------------------------------
 
     def json(self, name: str) -> dict[str, Any]:
-        """A JSON file of the run, or a sentence about what is wrong with it."""
+        """Return a JSON file of the run, or raise an error that says what is wrong with it."""
         return read_json(self.file(name), within=self.path)
 
     def spec(self) -> RunSpec:
-        """The specification, checked again as it is read."""
+        """Return the specification, checked again as it is read."""
         return stored_spec(read_yaml(self.file("spec.yaml"), within=self.path))
 
     @cached_property
@@ -326,7 +329,7 @@ class RunDirectory:
         return "rows" if vectors else "images"
 
     def metrics(self) -> dict[str, Any]:
-        """``metrics.json``: {"test": {"accuracy": {"value": ...}, ...}, "val": ..., ...}."""
+        """Return ``metrics.json``: {"test": {"accuracy": {"value": ...}, ...}, "val": ..., ...}."""
         return self._mapping("metrics.json")
 
     def learnt(self) -> Learnt | None:
@@ -338,21 +341,24 @@ class RunDirectory:
         return Learnt.from_dict(self.metrics().get("learnt"))
 
     def provenance(self) -> dict[str, Any]:
-        """``provenance.json``; {} where there is none, as in records of early versions."""
+        """Return ``provenance.json``; {} where there is none, as in records of early versions."""
         return self._mapping("provenance.json")
 
     def log(self) -> Iterator[dict[str, Any]]:
-        """The whole lines of ``log.jsonl``, one at a time."""
+        """Yield the whole lines of ``log.jsonl``, one at a time."""
         path = self.file("log.jsonl")
         return stream_log(path, within=self.path) if path.is_file() else iter(())
 
     def mining(self) -> list[dict[str, Any]]:
-        """The iterations of ``mining.json``."""
+        """Return the iterations of ``mining.json``."""
         found = self._mapping("mining.json").get("iterations", [])
         return [i for i in found if isinstance(i, dict) and isinstance(i.get("sets"), dict)]
 
     def embedding(self) -> dict[str, np.ndarray] | None:
-        """``embedding.parquet``: x, y, target and sensitive of the rows with finite x and y."""
+        """Return ``embedding.parquet``.
+
+        It has x, y, target and sensitive of the rows with finite x and y.
+        """
         path = self.file("embedding.parquet")
         if not path.is_file():
             return None
@@ -432,7 +438,7 @@ class RunDirectory:
 
 
 def _named(part: Any) -> str | None:
-    """The name in a part of a specification, which is a string or has one."""
+    """Return the name in a part of a specification, which is a string or has one."""
     if isinstance(part, Mapping):
         part = part.get("name") or part.get("source") or part.get("kind")
     return str(part) if isinstance(part, str) else None

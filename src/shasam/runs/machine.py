@@ -48,12 +48,12 @@ REPRODUCIBLE: Mapping[str, str] = MappingProxyType({**INSTRUCTIONS, **dict.fromk
 
 
 def is_reproducible(environment: Mapping[str, str] = os.environ) -> bool:
-    """True where all variables of ``REPRODUCIBLE`` are set."""
+    """Whether all variables of ``REPRODUCIBLE`` are set."""
     return all(environment.get(name) == value for name, value in REPRODUCIBLE.items())
 
 
 def threads_of_runs(jobs: int, threads: int | None, reproducible: bool) -> int:
-    """Threads of each of the runs that share this machine."""
+    """Return the threads of each of the runs that share this machine."""
     if reproducible and threads not in (None, 1):
         raise SpecError(
             Argument("reproducible"),
@@ -68,13 +68,13 @@ def threads_of_runs(jobs: int, threads: int | None, reproducible: bool) -> int:
 
 
 def variables_of_runs(jobs: int, threads: int | None, reproducible: bool) -> dict[str, str]:
-    """What the environment of runs that share this machine adds to that of the sweep."""
+    """Return what the environment of runs that share this machine adds to that of the sweep."""
     count = str(threads_of_runs(jobs, threads, reproducible))
     return {**(REPRODUCIBLE if reproducible else {}), "OMP_NUM_THREADS": count}
 
 
 def how_runs_compute(jobs: int, threads: int | None, reproducible: bool) -> str:
-    """A line for where a sweep begins: threads follow from ``--jobs``, and change decisions."""
+    """Say where a sweep begins how its runs compute: threads follow from ``--jobs``."""
     if reproducible:
         return "each run computes with AVX2 and 1 thread"
     count = threads_of_runs(jobs, threads, reproducible)
@@ -112,7 +112,7 @@ def restart_with(variables: Mapping[str, str]) -> None:
 
 
 def machine() -> dict[str, Any]:
-    """The part of ``provenance.json`` that says what the bits of a result depend on."""
+    """Return the part of ``provenance.json`` that says what the bits of a result depend on."""
     import torch
 
     capability = torch.backends.cpu.get_cpu_capability()
@@ -130,7 +130,7 @@ def machine() -> dict[str, Any]:
 
 
 def cpu_name() -> str:
-    """The model of the processor, as far as the system tells it."""
+    """Return the model of the processor, as far as the system tells it."""
     try:
         with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
             for line in file:
@@ -142,7 +142,10 @@ def cpu_name() -> str:
 
 
 def computed_with(provenances: Sequence[Mapping[str, Any]]) -> str:
-    """One line for under a table: what the runs were computed with, and what that changes."""
+    """Return one line for under a table.
+
+    It says what the runs were computed with, and what that changes.
+    """
     ways = Counter(_way(p) for p in provenances if p.get("threads") is not None)
     if not ways:
         return ""
@@ -163,7 +166,7 @@ def _way(provenance: Mapping[str, Any]) -> str:
 
 
 def _decoder() -> str:
-    """What reads JPEG; Pillow also reads what simplejpeg leaves."""
+    """Name what reads JPEG; Pillow also reads what simplejpeg leaves."""
     pillow = f"Pillow {version('pillow')}"
     try:
         return f"simplejpeg {version('simplejpeg')}, {pillow}"
@@ -172,7 +175,7 @@ def _decoder() -> str:
 
 
 def _commit() -> str | None:
-    """The commit of a checkout of shasam; None for an installed package or without git."""
+    """Return the commit of a checkout of shasam; None for an installed package or without git."""
     root = Path(shasam.__file__).resolve().parents[2]
     if not (root / ".git").exists() or not (root / "src" / "shasam").is_dir():
         return None
@@ -218,7 +221,7 @@ class Threads:
 
 
 def usable_cores() -> int:
-    """Cores that this process may use: those of the machine, less its affinity and quota."""
+    """Return cores that this process may use: those of the machine, less its affinity and quota."""
     if hasattr(os, "sched_getaffinity"):
         cores = len(os.sched_getaffinity(0))
     else:
@@ -227,12 +230,15 @@ def usable_cores() -> int:
 
 
 def free_cores() -> int:
-    """Usable cores that others leave free, by the load of the last minute; at least one."""
+    """Return usable cores that others leave free, by the load of the last minute; at least one."""
     return max(1, usable_cores() - round(_load()))
 
 
 def threads_of(run: RunDirectory, asked: int | None, *, resume: bool) -> Threads:
-    """Threads of a run: those asked for, those it was begun with, a variable's, or free cores."""
+    """Return the threads of a run.
+
+    They are those asked for, those it was begun with, a variable's, or free cores.
+    """
     if asked is not None and asked < 1:
         raise SpecError(Argument("threads"), f" must be at least 1; got {asked}")
     if is_reproducible():
@@ -272,7 +278,7 @@ def _load() -> float:
 
 
 def _quota() -> float:
-    """Cores' worth of time that a container may use; infinite where nothing limits it."""
+    """Return cores' worth of time that a container may use; infinite where nothing limits it."""
     for files in _QUOTAS:
         try:
             words = " ".join(Path(file).read_text() for file in files).split()
@@ -285,7 +291,7 @@ def _quota() -> float:
 
 
 def _begun_with(log: Path) -> int | None:
-    """The number in the log's line ``start``."""
+    """Return the number in the log's line ``start``."""
     if not log.is_file():
         return None
     for line in stream_log(log):
@@ -360,16 +366,16 @@ class ExecutionOptions(BaseModel):
         return self.threads or (1 if self.engine == "ray" else None)
 
     def variables(self) -> dict[str, str]:
-        """Environment variables that every run is started with."""
+        """Return environment variables that every run is started with."""
         return variables_of_runs(self.jobs or 1, self._threads, self.reproducible)
 
     def flags(self, device: str, thumbnails: bool) -> list[str]:
-        """Flags of ``shasam train`` that every run is started with."""
+        """Return flags of ``shasam train`` that every run is started with."""
         words = ["--device", device, *(() if self.log is None else ("--log", self.log))]
         return words if thumbnails else [*words, "--no-thumbnails"]
 
     def line(self) -> str:
-        """What is said where a sweep begins."""
+        """Say how runs compute, where a sweep begins."""
         return how_runs_compute(self.jobs or 1, self._threads, self.reproducible)
 
 

@@ -91,7 +91,7 @@ def holds_records(experiment: Path) -> bool:
 
 
 def read_records(experiment: str | Path) -> list[Record]:
-    """The runs of an experiment, by label and seed."""
+    """Read the runs of an experiment, by label and seed."""
     return [
         Record(
             row["label"],
@@ -105,7 +105,7 @@ def read_records(experiment: str | Path) -> list[Record]:
 
 
 def by_label(records: Sequence[Record]) -> dict[str, list[Record]]:
-    """Records of one label together, in the order of the labels."""
+    """Return records of one label together, in the order of the labels."""
     found: dict[str, list[Record]] = {}
     for record in sorted(records, key=lambda r: (r.label, r.seed, r.run)):
         found.setdefault(record.label, []).append(record)
@@ -113,7 +113,10 @@ def by_label(records: Sequence[Record]) -> dict[str, list[Record]]:
 
 
 def columns_of(experiment: str | Path, names: Sequence[str]) -> list[dict[str, Any]]:
-    """Some columns of the records, a dict for each run: what is not asked for is not read."""
+    """Return some columns of the records, a dict for each run.
+
+    What is not asked for is not read.
+    """
     return _read(Path(experiment), RECORDS, names).to_pylist()
 
 
@@ -234,7 +237,9 @@ def _row(run: Path, label: str, metadata: Mapping[bytes, bytes]) -> dict[str, An
 
 
 def _text(run: Path, name: str) -> str:
-    """A file of a run as text; of the log the lines that are those of a log, and nothing else.
+    """Return a file of a run as text.
+
+    Of the log the lines that are those of a log, and nothing else.
 
     What is kept here is meant to be published: a link or a file of another kind must not get in.
     """
@@ -254,7 +259,7 @@ def _mapping(body: Any, where: str) -> dict[str, Any]:
 
 
 def _rows(experiment: Path) -> list[dict[str, Any]]:
-    """The rows of the records, each with all that a record has."""
+    """Return the rows of the records, each with all that a record has."""
     table = _read(experiment, RECORDS)
     texts = [name for name in _SCHEMA.names if _SCHEMA.field(name).type == pa.string()]
     for name in (*texts, "seed"):
@@ -273,7 +278,7 @@ def _tagged(predictions: pa.Table, run: str) -> pa.Table:
 
 
 def _concat(tables: Sequence[pa.Table]) -> pa.Table:
-    """One table; runs with fewer classes have empty score columns."""
+    """Return one table; runs with fewer classes have empty score columns."""
     return pa.concat_tables(tables, promote_options="default")
 
 
@@ -282,7 +287,7 @@ def _without(table: pa.Table, runs: pa.Array) -> pa.Table:
 
 
 def _read(experiment: Path, name: str, columns: Sequence[str] | None = None) -> pa.Table:
-    """A file of an experiment, or some of its columns; records of before have no ``asked``."""
+    """Read a file of an experiment, or some of its columns; records of before have no ``asked``."""
     advice = "; give the folder of an experiment, such as experiments/utkface"
     wanted = columns
     if columns is not None:
@@ -301,7 +306,7 @@ def _read(experiment: Path, name: str, columns: Sequence[str] | None = None) -> 
 def _parquet(
     folder: Path, name: str, advice: str = "", columns: Sequence[str] | None = None
 ) -> pa.Table:
-    """A Parquet file of a run or of an experiment, if it is one and lies there."""
+    """Return a Parquet file of a run or of an experiment, if it is one and lies there."""
     try:
         return read_parquet(folder / name, within=folder, columns=columns)
     except FileError as error:
