@@ -144,7 +144,7 @@ def test_rows_without_a_group_are_used_dropped_or_a_group(absent: object) -> Non
     kept = FairClassifier("balanced", steps=5).fit(X[1::2], Y[1::2], sensitive=S[1::2])
     assert np.array_equal(left.predict_proba(X_TEST), kept.predict_proba(X_TEST))
     with pytest.raises(ValueError, match="groupdro needs the group of every row"):
-        FairClassifier("groupdro", steps=5, missing="use").fit(X, Y, sensitive=given)
+        FairClassifier("posthoc", steps=5, missing="use").fit(X, Y, sensitive=given)
 
 
 def test_several_targets_are_refused_with_what_to_do() -> None:

@@ -455,8 +455,9 @@ def test_methods_that_need_every_group_refuse_unknown_ones(tmp_path, capsys):
     assert "posthoc needs the group of every row; say drop or group" in said
     able = {name for name, kind in entries("method").items() if kind.unknown_groups}
     assert able == {
-        "balanced", "balanced-hidden", "ce", "gap", "hsic", "jtt", "mmd", "reweight", "shasam",
-        "shasam-ld", "shasam-literal", "shasam-random", "supcon",
+        "balanced", "balanced-hidden", "ce", "dfr", "fscl", "fscl+", "gap", "grl", "groupdro",
+        "hsic", "jtt", "lisa", "lnl", "mfd", "mmd", "reweight", "scaling", "shasam", "shasam-ld",
+        "shasam-literal", "shasam-random", "supcon",
     }  # fmt: skip
 
 
