@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -72,8 +73,8 @@ class RunAnswer:
             said.append(
                 f"{count(unknown)} more test {unit} have no group and are not in these numbers."
             )
-        if inferred := self.run.metrics().get("inferred_groups"):
-            said.append(inferred_line(inferred, unit))
+        with suppress(KeyError, TypeError, ValueError):  # none, or not as this package writes it
+            said.append(inferred_line(self.run.metrics()["inferred_groups"], unit))
         if several := gaps_by_attribute(self.run):
             said.append(several)
         if self.plain is not None and self.found is not None:
