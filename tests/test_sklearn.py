@@ -143,8 +143,24 @@ def test_rows_without_a_group_are_used_dropped_or_a_group(absent: object) -> Non
     left = FairClassifier("balanced", steps=5, missing="drop").fit(X, Y, sensitive=given)
     kept = FairClassifier("balanced", steps=5).fit(X[1::2], Y[1::2], sensitive=S[1::2])
     assert np.array_equal(left.predict_proba(X_TEST), kept.predict_proba(X_TEST))
-    with pytest.raises(ValueError, match="groupdro needs the group of every row"):
-        FairClassifier("groupdro", steps=5, missing="use").fit(X, Y, sensitive=given)
+    with pytest.raises(ValueError, match="posthoc needs the group of every row"):
+        FairClassifier("posthoc", steps=5, missing="use").fit(X, Y, sensitive=given)
+
+
+def test_groups_are_inferred_from_the_rows_that_have_one() -> None:
+    given = S.astype(object)
+    given[::3] = None
+    x = X.copy()
+    x[:, 0] += 3 * (S == "b")  # what the group is read off
+    made = FairClassifier("groupdro", steps=20, missing="infer").fit(x, Y, sensitive=given)
+    found = made.inferred_groups_
+    assert made.spec_.data.missing == "infer" and made.groups_.tolist() == ["a", "b"]
+    assert found["known"] + found["inferred"] + found["unknown"] == len(X)
+    assert found["validation"] is None and found["cross_fitted"]["accuracy"] > 0.85
+    known = FairClassifier("groupdro", steps=20, missing="infer").fit(x, Y, sensitive=S)
+    assert not hasattr(known, "inferred_groups_")
+    with pytest.raises(ValueError, match="infers one sensitive attribute"):
+        FairClassifier(steps=5, missing="infer").fit(x, Y, sensitive=np.stack([given, given], 1))
 
 
 def test_several_targets_are_refused_with_what_to_do() -> None:

@@ -15,7 +15,7 @@ from io import TextIOWrapper
 from itertools import pairwise
 from typing import Any
 
-from cyclopts import App, CycloptsError, Group
+from cyclopts import App, CycloptsError, Group, RepeatArgumentError
 from pydantic import ValidationError
 
 import shasam
@@ -63,6 +63,8 @@ BRIEF = {"train": TRAIN_FLAGS}
 def _wrong_flags(error: CycloptsError) -> list[str]:
     """A line for each flag that cannot be used: its name, what is wrong, and what was given."""
     cause = error.__cause__ or error.__context__
+    if isinstance(error, RepeatArgumentError) and error.token.keyword == "--target":
+        return ["--target is given twice, and there is one target; train a model for each"]
     if not isinstance(cause, ValidationError):
         return [str(error)]
     lines = []

@@ -43,6 +43,7 @@ from shasam.report.svg import standalone
 from shasam.spec import DEFAULT_METHOD, RunSpec, resolve
 from shasam.tables import NO_VALUE
 from shasam.training.inference import read_rows
+from shasam.training.inferred import Taught, infer_groups
 from shasam.training.runtime import Runtime, one_process
 from shasam.training.trainer import Trainer
 from shasam.types import Predictions
@@ -229,7 +230,9 @@ class FairClassifier(ClassifierMixin, BaseEstimator):
         chosen, and whether the limit was kept there.
     missing
         Rows without a group (None or NaN): "error", "drop" (left out), "group" (a group of their
-        own), or "use" (they train the target and are in no cell and no set).
+        own), "use" (they train the target and are in no cell and no set), or "infer" (a head on
+        the rows that have a group says which group the others are of; ``inferred_groups_`` says
+        how well).
     groups
         With several attributes: their intersections are the groups ("cross"), or every attribute
         has its own groups and batches, in turns ("each").
@@ -341,7 +344,10 @@ class FairClassifier(ClassifierMixin, BaseEstimator):
         held = self._held_out(t, s, seed)
         several = attributes if len(attributes) > 1 else []
         data = Arrays(X, t.astype(np.int64), s.astype(np.int64), held, several)
-        asked: dict[str, Any] = {"missing": "use"} if (s < 0).any() else {}
+        asked: dict[str, Any] = {}
+        if (s < 0).any():
+            infers = self.missing == "infer" and len(self.groups_) > 1
+            asked = {"missing": "infer" if infers else "use"}
         if several:
             asked |= {"sensitive": [a.name for a in several], "groups": self.groups}
         self.spec_ = self._spec(X.shape[1], int((~held).sum()), seed, asked)
@@ -421,7 +427,7 @@ class FairClassifier(ClassifierMixin, BaseEstimator):
         """The groups by each attribute; without any, all rows are in one group."""
         if sensitive is None:
             return [_Groups("sensitive", np.array([0]), np.zeros(rows, dtype=np.int64))]
-        ways = ("error", "drop", "group", "use")
+        ways = ("error", "drop", "group", "use", "infer")
         if self.missing not in ways:
             raise ValueError(f"missing is one of {', '.join(ways)}; got {self.missing!r}")
         found = _attributes(sensitive)
@@ -431,8 +437,9 @@ class FairClassifier(ClassifierMixin, BaseEstimator):
         if self.missing == "error":
             _check_known(
                 found,
-                "leave those rows out with missing='drop', make them a group with 'group', or let "
-                "them train the target alone with 'use'",
+                "leave those rows out with missing='drop', make them a group with 'group', let "
+                "them train the target alone with 'use', or have their groups inferred with "
+                "'infer'",
             )
         return [a.with_missing() for a in found] if self.missing == "group" else found
 
@@ -493,7 +500,12 @@ class FairClassifier(ClassifierMixin, BaseEstimator):
         spec = self.spec_
         fabric = one_process(spec.train, self.device)
         method, _ = build_method(spec, data.classes, data.groups)
-        Trainer.of_run(spec, method, data, fabric=fabric, runtime=Runtime(quiet=True)).fit()
+        taught: Arrays | Taught = data
+        if spec.data.missing == "infer":
+            found = infer_groups(data, spec.seed)
+            self.inferred_groups_ = dict(found.summary)
+            taught = Taught(data, found.manifest(data.manifest))
+        Trainer.of_run(spec, method, taught, fabric=fabric, runtime=Runtime(quiet=True)).fit()
         held = torch.as_tensor(data.rows("val"))
         if len(held):
             read = next(iter(read_rows(method, data, held, fabric)[1].values()))

@@ -669,7 +669,8 @@ def _standard_input() -> bytes:
 # -------------------------------------------------------------------------------------------------
 
 Missing = Literal["error", "drop", "group"]
-MissingInTraining = Literal["error", "drop", "group", "use"]
+MissingInTraining = Literal["error", "drop", "group", "use", "infer"]
+UNKNOWN = ("use", "infer")  # rows may stay without a group
 NO_VALUE = "(missing)"  # the group of the rows without one, where that is asked for
 # what people write into a cell that has no value; a reader of CSV knows some of them already
 MISSING_WORDS = frozenset(

@@ -17,6 +17,7 @@ from shasam.data import open_data
 from shasam.data.splits import Manifest
 from shasam.errors import DataError, SpecError
 from shasam.metrics import adjusted, as_json, evaluate
+from shasam.output import markdown_text
 from shasam.pipeline.build import build_method
 from shasam.registry import entries
 from shasam.report.runs import by_attribute
@@ -342,6 +343,24 @@ def test_each_ends_in_a_model_and_a_page(tmp_path, capsys):
     assert "Each attribute, closer" in run.file("report.html").read_text()
 
 
+def test_compare_has_a_table_of_each_attribute(tmp_path, capsys):
+    folder = people(tmp_path)
+    words_of = words(folder, "ce", *BOTH)
+    files = words_of[2 : words_of.index("--out")]
+    places = ["--out", str(folder / "runs"), "--page", str(folder / "c.html")]
+    asked = ["--profile", "smoke", "--steps", "8", "--batch-views", "48", "--seeds", "1"]
+    command(["compare", "--methods", "ce,balanced", *files, *places, *asked, *BOTH])
+    shown, text = capsys.readouterr().out, (folder / "c.md").read_text()
+    for name in ("race", "age<35", "race & age<35"):
+        assert f"by {name}, %" in shown
+        part = text.split(f"By {markdown_text(name)}:")
+        assert len(part) == 2
+        lines = [line for line in part[1].splitlines() if line.startswith("|")][2:4]
+        for line, method in zip(lines, ("ce", "balanced"), strict=True):
+            eo = run_of(folder, method).metrics()["attributes"]["test"][name]["eo_mean"]["value"]
+            assert method in line and f"{100 * eo:.1f}" in line
+
+
 # -- rows without a group -------------------------------------------------------------------------
 
 USE = ["--sensitive", "race", "--missing", "use"]
@@ -455,8 +474,9 @@ def test_methods_that_need_every_group_refuse_unknown_ones(tmp_path, capsys):
     assert "posthoc needs the group of every row; say drop or group" in said
     able = {name for name, kind in entries("method").items() if kind.unknown_groups}
     assert able == {
-        "balanced", "balanced-hidden", "ce", "gap", "hsic", "jtt", "mmd", "reweight", "shasam",
-        "shasam-ld", "shasam-literal", "shasam-random", "supcon",
+        "balanced", "balanced-hidden", "ce", "dfr", "fscl", "fscl+", "gap", "grl", "groupdro",
+        "hsic", "jtt", "lisa", "lnl", "mfd", "mmd", "reweight", "scaling", "shasam", "shasam-ld",
+        "shasam-literal", "shasam-random", "supcon",
     }  # fmt: skip
 
 

@@ -27,6 +27,8 @@ from shasam.errors import Argument, SpecError
 from shasam.runs.machine import LOCALLY
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from shasam.metrics.odds import ModelFront
     from shasam.output import Screen
     from shasam.pipeline.sweeps import Outcome
@@ -249,7 +251,7 @@ def _show(
     from shasam.report import rows_of, write_report
     from shasam.report.advice import named_baseline, recommendations
     from shasam.report.comparison import areas_in_words, fronts_of_runs
-    from shasam.report.run_tables import as_markdown
+    from shasam.report.run_tables import as_markdown, rows_by_attribute
     from shasam.report.runs import opened_runs
     from shasam.runs.directory import RunDirectory
     from shasam.runs.machine import computed_with
@@ -258,6 +260,9 @@ def _show(
     opened = opened_runs(done)
     fronts = fronts_of_runs(opened)
     _print_tables(rows, fronts, console)
+    of_each = rows_by_attribute(done, list(catalogue.shown("screen")))
+    for name, own in of_each.items():
+        _wide(console).print(_quality(own, f"by {name}"))
     if settings := computed_with([RunDirectory(path).provenance() for path in done]):
         console.print(settings)
     text = page.with_suffix(".md")
@@ -271,7 +276,11 @@ def _show(
     for line in advice:
         console.print(line)
     said = map(markdown_text, [*areas_in_words(fronts), *advice])
-    write_atomic(text, "\n\n".join([as_markdown(rows).rstrip(), *said]) + "\n")
+    tables = [as_markdown(rows).rstrip()]
+    tables += [
+        f"By {markdown_text(n)}:\n\n{as_markdown(own).rstrip()}" for n, own in of_each.items()
+    ]
+    write_atomic(text, "\n\n".join([*tables, *said]) + "\n")
     figures = page.parent / "figures"
     write_report(
         done,
@@ -293,30 +302,48 @@ def _print_tables(
     from rich import box
     from rich.table import Table
 
-    from shasam.metrics import catalogue
-    from shasam.output import Screen
     from shasam.report.comparison import AREA
+
+    cost = Table(title="what a run took", box=box.SIMPLE)
+    for column in ("method", "seeds", "minutes", "views", "parameters"):
+        cost.add_column(column, justify="left" if column == "method" else "right")
+    for row in rows:
+        cost.add_row(row.method, str(row.seeds), *(row.cost.words() if row.cost else ()))
+    wide = _wide(console)
+    wide.print(_quality(rows, "test split", fronts))
+    if any(fronts.values()):
+        wide.print(f"area: {AREA}", soft_wrap=True)
+    wide.print(cost)
+
+
+def _quality(
+    rows: Sequence[ResultRow],
+    what: str,
+    fronts: Mapping[str, Mapping[str, ModelFront]] | None = None,
+) -> Table:
+    """The metrics of each method, and the area under its front where there is one."""
+    from rich import box
+    from rich.table import Table
+
+    from shasam.metrics import catalogue
     from shasam.report.run_tables import plain
     from shasam.report.verdict import percent
 
-    shown, areas = catalogue.shown("screen"), any(fronts.values())
-    quality = Table(title="test split, %: mean ± standard deviation over seeds", box=box.SIMPLE)
-    cost = Table(title="what a run took", box=box.SIMPLE)
-    for table, columns in (
-        (quality, ("method", *(m.heading for m in shown.values()), *(["area"] if areas else []))),
-        (cost, ("method", "seeds", "minutes", "views", "parameters")),
-    ):
-        for column in columns:
-            table.add_column(column, justify="left" if column == "method" else "right")
+    shown, areas = catalogue.shown("screen"), any((fronts or {}).values())
+    table = Table(title=f"{what}, %: mean ± standard deviation over seeds", box=box.SIMPLE)
+    for column in ("method", *(m.heading for m in shown.values()), *(["area"] if areas else [])):
+        table.add_column(column, justify="left" if column == "method" else "right")
     for row in rows:
         cells = [plain(row.cells[m], "±") for m in shown]
-        if areas:
+        if fronts is not None and areas:
             front = fronts[row.setting].get(row.method)
             cells.append("–" if front is None else percent(front.area[0]))
-        quality.add_row(row.name, *cells)
-        cost.add_row(row.method, str(row.seeds), *(row.cost.words() if row.cost else ()))
-    wide = Screen(width=max(console.width, 132))  # a number that is cut off is worse than a wrap
-    wide.print(quality)
-    if areas:
-        wide.print(f"area: {AREA}", soft_wrap=True)
-    wide.print(cost)
+        table.add_row(row.name, *cells)
+    return table
+
+
+def _wide(console: Screen) -> Screen:
+    """A number that is cut off is worse than a wrap."""
+    from shasam.output import Screen
+
+    return Screen(width=max(console.width, 132))

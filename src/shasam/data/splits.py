@@ -27,7 +27,7 @@ from shasam.data.rules import (
 from shasam.data.source import Exclusion, Label, Source
 from shasam.errors import Argument, DataError, FileError, ShasamWarning
 from shasam.files import atomic_file
-from shasam.tables import MISSING_WORDS, MissingInTraining, advice, read_parquet
+from shasam.tables import MISSING_WORDS, UNKNOWN, MissingInTraining, advice, read_parquet
 
 # -------------------------------------------------------------------------------------------------
 # Which image is in which split with which labels, and one SHA-256 for the whole.
@@ -225,6 +225,7 @@ class Protocol:
     holdout_per_cell: int = 400
     flip_direction: bool = False
     attributes: tuple[str, ...] = ()  # several, of which ``sensitive`` is the intersection
+    known_groups: float | None = None  # share of the training rows whose group is not hidden
 
     @property
     def rules(self) -> tuple[str, ...]:
@@ -232,10 +233,12 @@ class Protocol:
         return self.attributes or (self.sensitive,)
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values; one attribute is told as it was before there could be several."""
+        """Plain values; what is new is left out where it is not used."""
         body = asdict(self)
         if not self.attributes:
             body.pop("attributes")
+        if self.known_groups is None:
+            body.pop("known_groups")
         return body
 
     def manifest(
@@ -259,7 +262,7 @@ class Protocol:
         out = list(excluded)
         why: dict[int, str] = {}
         for labelling in (t, s):
-            unknown = missing == "use" and labelling is s
+            unknown = missing in UNKNOWN and labelling is s
             for row, reason in labelling.reasons.items():
                 if not (unknown and reason.endswith(NO_VALUE_REASON)):
                     why.setdefault(row, reason)
@@ -275,21 +278,25 @@ class Protocol:
         rows = np.flatnonzero(np.array([name in SPLITS for name in split]))
         if not len(rows):
             raise DataError("no row is left after labelling; see `shasam data check`")
+        hidden = self._hidden(ids, split, s.codes)
+        if hidden.any():
+            said.append(f"the group of {hidden.sum()} training rows is hidden")
+        codes = [np.where(hidden, -1, labelling.codes)[rows] for labelling in (s, *found)]
         columns = [
             [ids[r] for r in rows],
             table.column("path").take(pa.array(rows)).to_pylist(),
             [hashes[r] for r in rows],
             t.codes[rows],
-            s.codes[rows],
+            codes[0],
             [split[r] for r in rows],
-            *(labelling.codes[rows] for labelling in found if self.attributes),
+            *(codes[1:] if self.attributes else ()),
         ]
         schema = schema_of(len(self.attributes))
         built = pa.table(
             [pa.array(c, type=f.type) for c, f in zip(columns, schema, strict=True)], schema=schema
         )
         named = zip(self.attributes, found, strict=bool(self.attributes))
-        protocol = self.as_dict() | ({"missing": "use"} if missing == "use" else {})
+        protocol = self.as_dict() | ({"missing": missing} if missing in UNKNOWN else {})
         return Manifest(
             built,
             t.names,
@@ -299,6 +306,17 @@ class Protocol:
             [*notes, *said],
             tuple(Attribute(rule, labelling.names) for rule, labelling in named),
         )
+
+    def _hidden(self, ids: list[str], split: list[str], s: np.ndarray) -> np.ndarray:
+        """The training rows whose group is hidden; a larger share knows those of a smaller one."""
+        hidden = np.zeros(len(ids), dtype=bool)
+        if self.known_groups is not None:
+            rows = [r for r in np.flatnonzero(s >= 0).tolist() if split[r] == "train"]
+            rows.sort(
+                key=lambda r: hashlib.sha256(f"{self.seed}\ngroup\n{ids[r]}".encode()).digest()
+            )
+            hidden[rows[max(1, round(self.known_groups * len(rows))) :]] = True
+        return hidden
 
     def _split(
         self,
@@ -588,7 +606,7 @@ def _missing(labelling: Labelling, source: Source, what: str, where: str, total:
         for reason in labelling.reasons.values()
         if reason.endswith(NO_VALUE_REASON)
     )
-    group = source.spec.missing in ("group", "use") and what == _SENSITIVE
+    group = source.spec.missing in ("group", *UNKNOWN) and what == _SENSITIVE
     if not rows or group or source.spec.missing == "drop":
         return
     (column, count), *_ = rows.most_common()

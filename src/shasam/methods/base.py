@@ -129,6 +129,10 @@ class Method(nn.Module):
         """Whether rows without a group teach a stage anything, where the method takes them."""
         return True
 
+    def compares_groups(self, stage: Stage) -> bool:
+        """Whether a batch of a stage needs rows with a group, however few there are of them."""
+        return stage.sampling != "natural"
+
     def batch_plan(self, stage: Stage, data: TrainingRows) -> BatchPlan:
         """Choose the rows of each batch of a stage."""
         if stage.sampling == "natural":

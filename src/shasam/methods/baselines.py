@@ -173,11 +173,14 @@ class Reweight(CE):
 class GroupDRO(CE):
     """Σ_c q_c · mean CE of cell c, after q_c ← q_c exp(step · mean CE of c), Σ_c q_c = 1.
 
-    A cell that the batch lacks keeps its unnormalised weight and adds nothing.
+    A cell that the batch lacks keeps its unnormalised weight and adds nothing. Rows without a group
+    are in no cell: where u of B rows have none, the loss is (1 - u/B) times that sum, plus u/B
+    times their own mean CE.
     """
 
     summary = "minimises the loss of the worst (target, group) cell, online"
     row_wise = False
+    unknown_groups = True
     reference = "Sagawa et al., ICLR 2020 (Group DRO)"
     dial = Dial("step", (0.001, 0.01, 0.1))
 
@@ -202,17 +205,23 @@ class GroupDRO(CE):
     def stages(self) -> tuple[Stage, ...]:
         return (Stage("learn", ("main",), sampling=self.config.sampling),)
 
+    def compares_groups(self, stage: Stage) -> bool:
+        return True
+
     def steps(self, batch: Batch, stage: str) -> Iterator[tuple[str, Losses]]:
         each_B = F.cross_entropy(
             self.classifier(self.encoder(batch.images)), batch.t_B, reduction="none"
         )
-        cell_B = batch.t_B * self.groups + batch.s_B
+        known_B = batch.s_B >= 0
+        cell_B = (batch.t_B * self.groups + batch.s_B)[known_B]
         one_hot_BK = F.one_hot(cell_B, len(self.weights_K)).to(each_B.dtype)
-        loss_K = (each_B @ one_hot_BK) / one_hot_BK.sum(0).clamp(min=1)
+        loss_K = (each_B[known_B] @ one_hot_BK) / one_hot_BK.sum(0).clamp(min=1)
         with torch.no_grad():
             grown_K = self.weights_K * torch.exp(self.config.step * loss_K.double())
             self.weights_K.copy_(grown_K / grown_K.sum())
         total = (self.weights_K.to(loss_K.dtype) * loss_K).sum()
+        if not bool(known_B.all()):
+            total = total * known_B.float().mean() + each_B[~known_B].sum() / len(each_B)
         parts = {"target": each_B.detach().mean(), "largest_weight": self.weights_K.max()}
         yield "main", Losses(total, parts)
 
@@ -233,6 +242,7 @@ class Scaling(CE):
     """
 
     summary = "cross-entropy, then one scalar a class, chosen for the worst cell of validation"
+    unknown_groups = True
     reference = "Seo et al., class-specific scaling, WACV 2025"
     dial = Dial("worst", (0.25, 0.5, 1.0))
 
@@ -298,10 +308,12 @@ class DFR(CE):
     batches of the others, the features frozen.
 
     The published form takes the held-out rows from validation and averages ten L1-penalised
-    layers; here a share of the training rows is held out and one layer is trained.
+    layers; here a share of the training rows is held out and one layer is trained. Rows without a
+    group are in no cell, and all of them are for the first stage.
     """
 
     summary = "cross-entropy, then a new last layer on balanced held-out rows"
+    unknown_groups = True
     reference = "Kirichenko, Izmailov and Wilson, ICLR 2023 (DFR)"
     dial = Dial("balance", (0.0, 0.5, 1.0))
     row_wise = False
@@ -335,10 +347,14 @@ class DFR(CE):
 
     def begin_stage(self, stage: Stage, data: TrainingRows) -> None:
         if stage.name == "classify":
-            cell = (data.t_N[data.rows] * self.groups + data.s_N[data.rows]).cpu()
+            rows = data.rows[data.known_n]
+            cell = (data.t_N[rows] * self.groups + data.s_N[rows]).cpu()
             share_K = torch.bincount(cell, minlength=self.classes * self.groups).float()
             share_K *= share_K.count_nonzero() / share_K.sum()
             self.natural_CG.copy_(share_K.view(self.classes, self.groups))
+
+    def uses_unknown(self, stage: Stage) -> bool:
+        return stage.name != "classify"
 
     def batch_plan(self, stage: Stage, data: TrainingRows) -> BatchPlan:
         held_n = self.held_out(data)
@@ -348,9 +364,10 @@ class DFR(CE):
     def held_out(self, data: TrainingRows) -> Tensor:
         """Which training rows are kept for the last layer: of every cell the same share."""
         cell_n = (data.t_N[data.rows] * self.groups + data.s_N[data.rows]).cpu()
+        known_n = data.known_n.cpu()
         held_n = torch.zeros(len(cell_n), dtype=torch.bool)
-        for k in cell_n.unique().tolist():
-            (place,) = torch.where(cell_n == k)
+        for k in cell_n[known_n].unique().tolist():
+            (place,) = torch.where((cell_n == k) & known_n)
             order = keyed(data.seed, k).permutation(len(place))
             number = max(1, round(self.config.held_out * len(place)))
             held_n[place[torch.from_numpy(order[:number])]] = True

@@ -12,7 +12,7 @@ from pydantic import Field
 from torch import Tensor
 
 from shasam.losses import fscl, supcon
-from shasam.methods.base import Dial
+from shasam.methods.base import Dial, Stage
 from shasam.methods.two_stage import TwoStage, TwoStageConfig
 from shasam.registry import register
 from shasam.types import Batch, Losses
@@ -57,11 +57,13 @@ class FSCL(TwoStage):
     """-(τ/0.07) mean_i 1/|P(i)| Σ_{p∈P(i)} [ z_i·z_p/τ - log Σ_{n∈N(i)} exp(z_i·z_n/τ) ].
 
     P(i): the other views of i's target class; N(i): views of another class and of the same group.
-    The positives are not in the denominator. Then a classifier on the frozen features.
+    The positives are not in the denominator. Then a classifier on the frozen features. Every term
+    of the first stage reads the group of its anchor, so rows without one are for the second alone.
     """
 
     summary = "supervised contrastive learning whose negatives share the group"
     groups_in_turns = True
+    unknown_groups = True
     reference = "Park et al., CVPR 2022 (FSCL)"
     dial = Dial("projection_dim", (128, 32, 8))
     group_normalised: ClassVar[bool] = False
@@ -72,6 +74,12 @@ class FSCL(TwoStage):
         )
 
     config: Config
+
+    def compares_groups(self, stage: Stage) -> bool:
+        return stage.name == "learn" or super().compares_groups(stage)
+
+    def uses_unknown(self, stage: Stage) -> bool:
+        return stage.name != "learn"
 
     def learn(self, z: Tensor, batch: Batch) -> Losses:
         loss = fscl(
@@ -95,5 +103,6 @@ class FSCLPlus(FSCL):
     """
 
     summary = "FSCL with group-wise normalisation of anchors and positives"
+    unknown_groups = True
     reference = "Park et al., CVPR 2022 (FSCL+)"
     group_normalised = True

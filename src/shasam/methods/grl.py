@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from pydantic import Field
 
 from shasam.losses import dann_ramp, reverse_gradient
-from shasam.methods.base import Dial
+from shasam.methods.base import Dial, Stage
 from shasam.methods.baselines import CE, CEConfig
 from shasam.models import Classifier, Encoder
 from shasam.registry import register
@@ -21,10 +21,12 @@ class GRL(CE):
 
     R_λ is the identity; its gradient is multiplied by -λ(p), with the ramp
     λ(p) = strength·(2 / (1 + exp(-slope·p)) - 1) over the share p of training that is done.
-    The adversary has one output per group, however many there are.
+    The adversary has one output per group, however many there are, and is asked for the groups that
+    are known.
     """
 
     summary = "cross-entropy, and an adversary behind a gradient reversal that reads the group"
+    unknown_groups = True
     reference = "Raff and Sylvester, DSAA 2018 (GRAD-pred); ramp: Ganin et al., JMLR 2016"
     dial = Dial("strength", (0.3, 1.0, 3.0))
 
@@ -43,9 +45,15 @@ class GRL(CE):
         inside = encoder.out_dim
         self.adversary = Classifier(inside, config.hidden, groups)
 
+    def compares_groups(self, stage: Stage) -> bool:
+        return True
+
     def steps(self, batch: Batch, stage: str) -> Iterator[tuple[str, Losses]]:
         features_BD = self.encoder(batch.images)
         target = F.cross_entropy(self.classifier(features_BD), batch.t_B)
         factor = self.config.strength * dann_ramp(batch.progress, self.config.slope)
-        group = F.cross_entropy(self.adversary(reverse_gradient(features_BD, factor)), batch.s_B)
+        guess_BG, known_B = self.adversary(reverse_gradient(features_BD, factor)), batch.s_B >= 0
+        if not bool(known_B.all()):
+            guess_BG = guess_BG[known_B]
+        group = F.cross_entropy(guess_BG, batch.s_B[known_B])
         yield "main", Losses(target + group, {"target": target.detach(), "group": group.detach()})

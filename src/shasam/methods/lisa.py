@@ -21,11 +21,13 @@ class LISA(CE):
 
     In a step, with probability ``within_class``, x' is a row of the batch with the class of x and
     another group; else one with the group of x and another class. A row that has no such partner
-    stays as it is. Batches hold every (target, group) cell equally, as the published ones.
+    stays as it is, as does one without a group. Batches hold every (target, group) cell equally, as
+    the published ones.
     """
 
     summary = "cross-entropy on mixtures across groups of a class, or across classes of a group"
     groups_in_turns = True
+    unknown_groups = True
     row_wise = False
     reference = "Yao et al., ICML 2022 (LISA)"
     dial = Dial("within_class", (0.0, 0.5, 1.0))
@@ -59,6 +61,8 @@ def partners(t_B: Tensor, s_B: Tensor, within_class: bool) -> Tensor:
     """For each row another one to mix with, drawn at random; the row itself where there is none."""
     same_t, same_s = t_B[:, None] == t_B, s_B[:, None] == s_B
     fits_BB = same_t & ~same_s if within_class else same_s & ~same_t
+    known_B = s_B >= 0
+    fits_BB = fits_BB & known_B[:, None] & known_B
     drawn_BB = torch.rand(len(t_B), len(t_B)).to(t_B.device).masked_fill(~fits_BB, -1.0)
     itself_B = torch.arange(len(t_B), device=t_B.device)
     return torch.where(fits_BB.any(1), drawn_BB.argmax(1), itself_B)

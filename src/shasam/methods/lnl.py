@@ -37,13 +37,14 @@ class LNL(CE):
 
     1. the network: CE(t) + entropy · E[Σ_g q_g log q_g], q = softmax h(m) at each pixel;
     2. CE(s, h(R(m))) at each pixel: the network through a gradient reversal of factor
-       ``reversal``, the predictor as it is, both from the same pass.
+       ``reversal``, the predictor as it is, both from the same pass, of rows with a known group.
     """
 
     summary = "entropy and gradient reversal against a group predictor on a middle feature map"
     reference = "Kim et al., CVPR 2019 (Learning Not to Learn)"
     dial = Dial("reversal", (0.1, 0.3, 1.0))
     row_wise = False  # the predictor normalises over the batch
+    unknown_groups = True
 
     class Config(CEConfig):
         entropy: float = Field(
@@ -92,6 +93,9 @@ class LNL(CE):
         network = [*self.encoder.parameters(), *self.classifier.parameters()]
         return {"network": network, "predictor": list(self.predictor.parameters())}
 
+    def compares_groups(self, stage: Stage) -> bool:
+        return stage.name == "learn"
+
     def steps(self, batch: Batch, stage: str) -> Iterator[tuple[str, Losses]]:
         features_BD, map_BDHW = self._pass(batch.images)
         target = F.cross_entropy(self.classifier(features_BD), batch.t_B)
@@ -117,6 +121,8 @@ class LNL(CE):
         return features_BD, self.encoder.as_map(found[self.tap])
 
     def _group_loss(self, map_BDHW: Tensor, batch: Batch) -> Tensor:
-        scores_BGHW = self.predictor(map_BDHW)
-        s_BHW = batch.s_B[:, None, None].expand(-1, *scores_BGHW.shape[2:])
+        scores_BGHW, known_B = self.predictor(map_BDHW), batch.s_B >= 0
+        if not bool(known_B.all()):
+            scores_BGHW = scores_BGHW[known_B]
+        s_BHW = batch.s_B[known_B][:, None, None].expand(-1, *scores_BGHW.shape[2:])
         return F.cross_entropy(scores_BGHW, s_BHW)

@@ -27,11 +27,13 @@ class MFD(CE):
 
     F is the last convolutional map, flattened (a ViT's class token); the teacher F_T has the same
     architecture, is trained by cross-entropy in a stage of its own (or read from the weights of a
-    finished run) and does not move afterwards. Batches hold each (target, group) cell equally.
+    finished run) and does not move afterwards. Batches hold each (target, group) cell equally; rows
+    without a group are in no term but CE(t).
     """
 
     summary = "distils a cross-entropy teacher so that each group's features match their class"
     row_wise = False
+    unknown_groups = True
     reference = "Jung et al., CVPR 2021 (Fair Feature Distillation)"
     dial = Dial("strength", (1.0, 3.0, 10.0))
 
@@ -80,7 +82,12 @@ class MFD(CE):
         with torch.no_grad():
             _, teacher = self._pass(encoder, batch.images)
         target = F.cross_entropy(self.classifier(features_BD), batch.t_B)
-        gap = distillation_mmd(student, teacher, batch.t_B, batch.s_B, sigma=self.config.sigma)
+        labels = (batch.t_B, batch.s_B)
+        known_B = batch.s_B >= 0
+        if not bool(known_B.all()):
+            student, teacher = student[known_B], teacher[known_B]
+            labels = (batch.t_B[known_B], batch.s_B[known_B])
+        gap = distillation_mmd(student, teacher, *labels, sigma=self.config.sigma)
         total = target + self.config.strength / 2 * gap
         yield "main", Losses(total, {"target": target.detach(), "mmd": gap.detach()})
 

@@ -37,6 +37,7 @@ from shasam.pipeline.build import build_method, check_activations, check_start
 from shasam.pipeline.embedding import origin_of
 from shasam.pipeline.load import VECTORS
 from shasam.pipeline.results import evaluate_run, times_opened
+from shasam.report.answer import inferred_line
 from shasam.report.cards import write_model_card
 from shasam.runs.directory import Listener, RunDirectory, RunLog, stream_log
 from shasam.runs.machine import machine
@@ -44,6 +45,7 @@ from shasam.spec import DEFAULT_METHOD, RunSpec, resolve
 from shasam.training.cached_maps import cached_maps
 from shasam.training.checkpoint import to_bytes
 from shasam.training.inference import TrainingData
+from shasam.training.inferred import GROUPS, InferredGroups, Taught, infer_groups, unknown_rows
 from shasam.training.monitor import TrainingProgress
 from shasam.training.runtime import (
     SHARE,
@@ -252,6 +254,8 @@ def _train(
 ) -> tuple[Method, State]:
     if fabric.device.type == "cpu" and fabric.world_size == 1:
         check_activations(spec, data.classes, data.groups)
+    if spec.data.missing == "infer":
+        data = _taught(spec, run, data, fabric.global_rank == 0, resume, progress, log)
     method, report = build_method(spec, data.classes, data.groups)
     if report is not None:
         progress.say(f"init: {report}")
@@ -270,6 +274,30 @@ def _train(
         manifest = f"manifest {data.manifest.sha256[:12]}"
         agree(fabric, "the data", manifest, same, Argument("data.root"))
         return method, trainer.fit(resume=resume)
+
+
+def _taught(
+    spec: RunSpec,
+    run: RunDirectory,
+    data: TrainingData,
+    first: bool,
+    resume: bool,
+    progress: TrainingProgress,
+    log: RunLog,
+) -> TrainingData:
+    """The data with the groups that are inferred once, before the first step, and kept."""
+    if not len(unknown_rows(data.manifest)):
+        return data
+    path = run.file(GROUPS)
+    if resume and run.has_checkpoint and path.is_file():
+        found = InferredGroups.load(path, data.manifest, run.path)
+        return Taught(data, found.manifest(data.manifest))
+    found = infer_groups(data, spec.seed)
+    if first:
+        run.write(GROUPS, found.as_bytes(data.manifest))
+        log.write("inferred_groups", **found.summary)
+        progress.say(inferred_line(found.summary, "vectors"))
+    return Taught(data, found.manifest(data.manifest))
 
 
 def _check_place(run: RunDirectory) -> None:

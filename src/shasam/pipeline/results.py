@@ -44,6 +44,7 @@ from shasam.training.inference import (
     to_predictions,
     within_class,
 )
+from shasam.training.inferred import GROUPS, InferredGroups
 from shasam.training.runtime import Fabric
 from shasam.types import Head, Predictions
 
@@ -375,6 +376,9 @@ def evaluate_run(
             kind: {split: metrics_of(own, data) for split, own in found.items()}
             for kind, found in heads.items()
         }
+    if spec.data.missing == "infer" and (path := run.file(GROUPS)).is_file():
+        inferred = InferredGroups.load(path, data.manifest, run.path)
+        metrics["inferred_groups"] = dict(inferred.summary)
     probed = _probed(data, primary, *read.values())
     metrics["learnt"] = _learnt(method, test, probed, data).as_dict()
     if spec.train.transfer:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from shasam.report.verdict import comparison_line, count, percent
 from shasam.runs.directory import RunDirectory
 from shasam.spec.fields import DataSpec, ModelSpec
 from shasam.spec.layers import OWN
+from shasam.tables import UNKNOWN
 
 PLAIN = "ce"  # what a fairer model is held against
 _OF_DATA_AND_MODEL = frozenset(
@@ -74,6 +76,8 @@ class RunAnswer:
             said.append(
                 f"{count(unknown)} more test {unit} have no group and are not in these numbers."
             )
+        with suppress(KeyError, TypeError, ValueError):  # none, or not as this package writes it
+            said.append(inferred_line(self.run.metrics()["inferred_groups"], unit))
         if several := gaps_by_attribute(self.run):
             said.append(several)
         if self.plain is not None and self.found is not None:
@@ -125,9 +129,24 @@ class RunAnswer:
         """Name methods to try that can take the groups of this run."""
         data = self.run.settings.get("data")
         special = isinstance(data, dict) and (
-            data.get("missing") == "use" or data.get("groups") == "each"
+            data.get("missing") in UNKNOWN or data.get("groups") == "each"
         )
         return f"{PLAIN},balanced,{'gap,mmd' if special else 'groupdro,posthoc'}"
+
+
+def inferred_line(found: Mapping[str, Any], unit: str) -> str:
+    """How many groups were inferred for training, and how good they are."""
+    given, left, known = found["inferred"], found["unknown"], found["known"]
+    of, where = found["validation"], f"validation {unit}"
+    if of is None:
+        of, where = found["cross_fitted"], f"training {unit} (cross-fitted)"
+    right, guess, error = (percent(of[key]) for key in ("accuracy", "majority", "ece"))
+    return (
+        f"Trained with the groups of {count(known)} {unit} and {count(given)} inferred ones, "
+        f"{count(left)} left unknown: of {count(of['rows'])} {where} with a group the inference is "
+        f"right in {right} % (the largest group: {guess} %), its calibration error is {error} "
+        "points."
+    )
 
 
 def gaps_by_attribute(run: RunDirectory) -> str:

@@ -35,7 +35,7 @@ from shasam.report.columns import (
     own_groups,
     without_missing,
 )
-from shasam.tables import TableFile, open_table, slices
+from shasam.tables import UNKNOWN, TableFile, open_table, slices
 from shasam.types import Predictions
 
 # -------------------------------------------------------------------------------------------------
@@ -216,7 +216,7 @@ def read_predictions(
     table = _with_derived(table, chosen)
     named = ("sensitive",) if "sensitive_names" in metadata else ()
     numbers = followed_as_numbers(table, chosen, asked, named)
-    unknown = _protocol(metadata, "missing") == "use" and asked.missing == "error"
+    unknown = _protocol(metadata, "missing") in UNKNOWN and asked.missing == "error"
     table = without_missing(table, chosen, asked.missing, where, repeats, numbers, unknown=unknown)
     if not table.num_rows:
         raise DataError(f"every row of {where} has a missing value; there is nothing to audit")

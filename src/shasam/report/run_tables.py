@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from shasam import output
 from shasam.errors import SpecError
@@ -79,24 +80,54 @@ def rows_of(
         grouped.setdefault((run.setting, run.method), []).append((run, subject))
     out = []
     for (setting, method), members in grouped.items():
-        cells = {}
-        for name in metrics:
-            found = [
-                e.estimates.get(name) or Estimate.undefined("not computed") for _, e in members
-            ]
-            spread = over_seeds(found)
-            one = found[0] if len(found) == 1 else None
-            cells[name] = (
-                spread.mean,
-                one.low if one else spread.low,
-                one.high if one else spread.high,
-                spread.sd,
+        cells = {
+            name: _cell(
+                [e.estimates.get(name) or Estimate.undefined("not computed") for _, e in members]
             )
+            for name in metrics
+        }
         hashes = sorted({run.manifest_sha256[:12] for run, _ in members})
         cost = Cost.of([run for run, _ in members])
         poor = sum(not learnt_of(run).ok for run, _ in members)
         out.append(ResultRow(setting, method, len(members), cells, " ".join(hashes), cost, poor))
     return out
+
+
+def rows_by_attribute(
+    runs: Sequence[Path], metrics: Sequence[str] = DEFAULT
+) -> dict[str, list[ResultRow]]:
+    """The rows through each of several attributes, as the runs have recorded it; {} of one.
+
+    The last one is the intersection.
+    """
+    grouped: dict[str, dict[tuple[str, str], list[tuple[RunDirectory, dict[str, Any]]]]] = {}
+    for run in opened_runs(runs):
+        for name, found in run.metrics().get("attributes", {}).get("test", {}).items():
+            of_row = grouped.setdefault(name, {}).setdefault((run.setting, run.method), [])
+            of_row.append((run, found))
+    out: dict[str, list[ResultRow]] = {}
+    for name, by_row in grouped.items():
+        for (setting, method), members in by_row.items():
+            cells = {
+                m: _cell([Estimate.from_dict(found.get(m, {})) for _, found in members])
+                for m in metrics
+            }
+            hashes = " ".join(sorted({run.manifest_sha256[:12] for run, _ in members}))
+            row = ResultRow(setting, method, len(members), cells, hashes)
+            out.setdefault(name, []).append(row)
+    return out
+
+
+def _cell(found: Sequence[Estimate]) -> tuple[float, float, float, float]:
+    """Mean, interval and deviation over seeds; of a single run its own interval."""
+    spread = over_seeds(found)
+    one = found[0] if len(found) == 1 else None
+    return (
+        spread.mean,
+        one.low if one else spread.low,
+        one.high if one else spread.high,
+        spread.sd,
+    )
 
 
 def table(rows: Sequence[ResultRow], form: str) -> str:

@@ -20,7 +20,7 @@ from pydantic import (
     model_validator,
 )
 
-from shasam.tables import MissingInTraining
+from shasam.tables import UNKNOWN, MissingInTraining
 
 # -------------------------------------------------------------------------------------------------
 # How training views are drawn: the `data.views` part of a specification.
@@ -186,8 +186,15 @@ class DataSpec(BaseModel):
     missing: MissingInTraining = Field(
         "error",
         description="Rows without a target or group: error, drop (left out), group (a group of "
-        "their own, for the sensitive attribute), or use (rows without a group train the target "
-        "alone).",
+        "their own, for the sensitive attribute), use (rows without a group train the target "
+        "alone), or infer (vectors: their group is inferred from the training rows that have one).",
+    )
+    known_groups: float | None = Field(
+        None,
+        gt=0,
+        le=1,
+        description="Hide the groups of all training rows but this share, to see what labels are "
+        "worth; the seed of the split says of which.",
     )
     allow_missing: Annotated[bool, Parameter(negative=())] = Field(
         False, description="Skip images that are missing on disk."
@@ -237,15 +244,27 @@ class DataSpec(BaseModel):
             raise ValueError("groups=each is for several sensitive attributes; name two or more")
         return self
 
+    @model_validator(mode="after")
+    def _groups_that_are_unknown(self) -> DataSpec:
+        if self.known_groups is not None and self.missing not in UNKNOWN:
+            raise ValueError("known_groups hides groups; say missing=use or missing=infer as well")
+        if self.missing == "infer" and len(self.sensitive or ()) > 1:
+            raise ValueError(
+                "missing=infer infers one sensitive attribute; name one, or say missing=use"
+            )
+        return self
+
     @model_serializer(mode="wrap")
     def _dump(self, dump: Any) -> dict[str, Any]:
-        """With one attribute as it was before there could be several: runs keep their names."""
+        """What is new is left out where it is not used: runs keep their names."""
         body: dict[str, Any] = dump(self)
         several = self.sensitive is not None and len(self.sensitive) > 1
         if self.sensitive is not None and not several and "sensitive" in body:
             body["sensitive"] = self.sensitive[0]
         if not several:
             body.pop("groups", None)
+        if self.known_groups is None:
+            body.pop("known_groups", None)
         return body
 
     @property

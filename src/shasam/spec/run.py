@@ -19,6 +19,7 @@ from shasam.errors import SpecError
 from shasam.registry import did_you_mean, entries, lookup, names
 from shasam.spec.fields import DataSpec, ModelSpec, StageSpec, TrainSpec, with_source
 from shasam.spec.layers import PROFILES, full_keys, lay, merge
+from shasam.tables import UNKNOWN
 
 # -------------------------------------------------------------------------------------------------
 # What `train.precision: auto` means on this machine.
@@ -295,11 +296,16 @@ def groups_that_do_not_fit(spec: RunSpec) -> list[str]:
             f"data.groups: {spec.method} keeps something for every group and cannot take several "
             f"attributes in turn; say cross, or choose one of {', '.join(able)}"
         ]
-    if spec.data.missing == "use" and not method.unknown_groups:
+    if spec.data.missing in UNKNOWN and not method.unknown_groups:
         able = [name for name, kind in entries("method").items() if kind.unknown_groups]
         return [
             f"data.missing: {spec.method} needs the group of every row; say drop or group, or "
             f"choose one of {', '.join(able)}"
+        ]
+    if spec.data.missing == "infer" and inputs_of(spec.data.name) != "vectors":
+        return [
+            f"data.missing: infer reads groups off vectors, and {spec.data.name} gives images; "
+            "make vectors of them with shasam embed, or say use, drop or group"
         ]
     return []
 

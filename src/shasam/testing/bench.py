@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
@@ -19,7 +20,7 @@ from shasam.methods.base import Method, MethodConfig, Stage
 from shasam.models import MLP, Encoder, ResNet18, ViT
 from shasam.sampling import BatchPlan, TrainingRows
 from shasam.spec.fields import StageSpec
-from shasam.training.stage import make_optimizer, set_modes
+from shasam.training.stage import make_optimizer, plan_of, set_modes
 from shasam.types import Batch, Losses, Predictions
 
 SIZE = 32  # pixels
@@ -98,7 +99,13 @@ class Lab:
         read = self.images.__getitem__
         data = TrainingRows(self.t_N, self.s_N, rows, size, seed=5, images=read)
         method.begin_stage(stage, data)
-        return method.batch_plan(stage, data)
+        return plan_of(method, stage, data)
+
+    def partly_known(self) -> Lab:
+        """The same, with every other row without a group."""
+        other = copy.copy(self)
+        other.s_N = torch.where(torch.arange(len(self.s_N)) % 2 == 1, -1, self.s_N)
+        return other
 
     def batches(self, method: Method, stage: Stage, count: int, size: int = 16) -> Iterator[Batch]:
         """Batches as the trainer would draw them."""

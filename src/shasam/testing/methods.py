@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -478,6 +479,45 @@ def targets_matter(lab: Lab) -> None:
             raise ContractError(f"the losses of stage {stage.name!r} do not depend on the target")
 
 
+def rows_without_group(lab: Lab) -> str | None:
+    """Rows without a group teach the target, and are in no set and taken for none of the groups."""
+    if not lab.method.unknown_groups:
+        return "it needs the group of every row"
+    method, partly, taught = lab.build(), lab.partly_known(), False
+    for stage in method.stages():
+        batch = next(partly.batches(method, stage, 1, max(16, 4 * lab.classes * lab.groups)))
+        t_B, s_B, state = batch.t_B, batch.s_B, copies(method.state_dict())
+
+        def losses(
+            batch: Batch = batch,
+            stage: Stage = stage,
+            state: Mapping[str, Tensor] = state,
+            **other: Tensor,
+        ) -> list[float]:
+            method.load_state_dict(state)
+            changed = Batch(**{**vars(batch), **other})
+            return [float(v.total.detach()) for _, v in yields(method, changed, stage)]
+
+        unknown_B = s_B < 0
+        sets = [getattr(triplet, name) for triplet in batch.triplets for name in SETS]
+        if any(bool(unknown_B[rows].any()) for rows in sets):
+            raise ContractError(f"rows without a group are in its sets of stage {stage.name!r}")
+        found = losses()
+        if not all(map(math.isfinite, found)):
+            raise ContractError(f"the losses of stage {stage.name!r} are {found} with them")
+        if not bool(unknown_B.any()):
+            continue
+        taught = True
+        if losses(t_B=torch.where(unknown_B, (t_B + 1) % lab.classes, t_B)) == found:
+            raise ContractError(f"their targets do not matter in stage {stage.name!r}")
+        reads = losses(s_B=torch.where(unknown_B, s_B, (s_B + 1) % lab.groups)) != found
+        if reads and losses(s_B=torch.where(unknown_B, lab.groups - 1, s_B)) == found:
+            raise ContractError(f"stage {stage.name!r} takes them for rows of the last group")
+    if not taught:
+        raise ContractError("no stage learns from them")
+    return None
+
+
 # -------------------------------------------------------------------------------------------------
 # `check_method`: a method does what it says, on small images or vectors, in seconds.
 #
@@ -579,6 +619,7 @@ def check_method(
         "loss parts are alive": lambda: parts_are_alive(lab),
         "weights of 0 give cross-entropy": lambda: plain_at_zero(lab),
         "targets matter": lambda: targets_matter(lab),
+        "rows without a group": lambda: rows_without_group(lab),
         "finite at the edges": lambda: finite_at_edges(lab),
         "finite in bfloat16": lambda: finite_in_bfloat16(lab),
         "deterministic": lambda: deterministic(lab),

@@ -185,6 +185,7 @@ def read_rows(
 
 Probe = Callable[[Tensor, Tensor, Tensor, int], Tensor]  # fit x, fit y, read x, labels -> guess
 MLP_HIDDEN, MLP_STEPS = 64, 150
+L2 = 1e-3  # strength of a linear probe's penalty
 
 
 def linear_guess(fit_x: Tensor, fit_y: Tensor, read_x: Tensor, labels: int) -> Tensor:
@@ -194,24 +195,26 @@ def linear_guess(fit_x: Tensor, fit_y: Tensor, read_x: Tensor, labels: int) -> T
     return (read @ w + b).argmax(1)
 
 
-def linear_head(x: Tensor, y: Tensor, labels: int) -> tuple[Tensor, Tensor]:
+def linear_head(x: Tensor, y: Tensor, labels: int, strength: float = L2) -> tuple[Tensor, Tensor]:
     """Weights (labels, D) and bias of such a regression on features as they are.
 
     Rows count as they come, so that its softmax estimates the probabilities of the label.
     """
     mean, std = x.double().mean(0), x.double().std(0).clamp(min=1e-6)
-    w, b = _logistic((x.double() - mean) / std, y, labels, None)
+    w, b = _logistic((x.double() - mean) / std, y, labels, None, strength)
     return (w / std[:, None]).T, b - (mean / std) @ w
 
 
-def _logistic(x: Tensor, y: Tensor, labels: int, weight: Tensor | None) -> tuple[Tensor, Tensor]:
+def _logistic(
+    x: Tensor, y: Tensor, labels: int, weight: Tensor | None, strength: float = L2
+) -> tuple[Tensor, Tensor]:
     w = torch.zeros(x.shape[1], labels, dtype=torch.float64, requires_grad=True)
     b = torch.zeros(labels, dtype=torch.float64, requires_grad=True)
     optimizer = torch.optim.LBFGS([w, b], max_iter=200, line_search_fn="strong_wolfe")
 
     def closure() -> Tensor:
         optimizer.zero_grad()
-        loss = F.cross_entropy(x @ w + b, y, weight=weight) + 1e-3 * w.pow(2).sum()
+        loss = F.cross_entropy(x @ w + b, y, weight=weight) + strength * w.pow(2).sum()
         loss.backward()
         return loss
 

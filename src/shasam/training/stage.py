@@ -255,7 +255,8 @@ class PartlyKnownPlan(BatchPlan):
     """Rows with a group by a plan of their own, and behind them rows without one.
 
     Rows without a group have their share of every batch, and at most half of it. They are in no
-    triplet and in no cell; an epoch goes over the rows with a group.
+    triplet and in no cell. An epoch goes over the rows with a group; where these are fewer than
+    half, it is longer, by what they are short of half, so that few groups do not shorten training.
     """
 
     def __init__(self, make: Callable[[TrainingRows], BatchPlan], data: TrainingRows) -> None:
@@ -266,19 +267,20 @@ class PartlyKnownPlan(BatchPlan):
         size, filled = data.batch_size - beside, max(1 - share, 0.5)
         known = replace(data, rows=rows[known_n], batch_size=size, filled=filled)
         self.known = make(known)
-        self.steps_per_epoch = self.known.steps_per_epoch
+        self.longer = filled / (1 - share)  # than an epoch of the rows with a group
+        self.steps_per_epoch = round(self.known.steps_per_epoch * self.longer)
         self.batch_size = (self.known.batch_size or known.batch_size) + beside
         self.beside, self.others, self.seed = beside, rows[~known_n], data.seed
 
     def epoch_of(self, step: int) -> int:
-        return self.known.epoch_of(step)
+        return super().epoch_of(step) if self.longer > 1 else self.known.epoch_of(step)
 
     def steps_of(self, epochs: int) -> int:
-        return self.known.steps_of(epochs)
+        return super().steps_of(epochs) if self.longer > 1 else self.known.steps_of(epochs)
 
     def draw(self, epoch: int, step: int, embed: Embed) -> Draw:
         self.known.total_steps = self.total_steps
-        drawn = self.known.draw(epoch, step, embed)
+        drawn = self.known.draw(self.known.epoch_of(step), step, embed)
         return replace(drawn, rows_B=torch.cat([drawn.rows_B, self._next(step)]))
 
     def _next(self, step: int) -> Tensor:
@@ -367,11 +369,13 @@ class TurnsPlan(BatchPlan):
 def plan_of(method: Method, stage: Stage, data: TrainingRows) -> BatchPlan:
     """The batches of a stage: the method's own, or those of several attributes in turn.
 
-    Where groups are balanced or mined, rows without one stand beside the others.
+    Where groups are balanced, mined or compared, rows without one stand beside the others.
     """
-    if stage.sampling == "natural":
+    if not method.compares_groups(stage):
         return method.batch_plan(stage, data)
-    if data.turns:
+    natural = stage.sampling == "natural"
+    known_everywhere = all(bool((s_N[data.rows] >= 0).all()) for s_N in data.turns)
+    if data.turns and not (natural and known_everywhere):
         own = [replace(data, s_N=s_N, turns=()) for s_N in data.turns]
         return TurnsPlan([plan_of(method, stage, of_attribute) for of_attribute in own])
     known_n = data.known_n
@@ -379,9 +383,15 @@ def plan_of(method: Method, stage: Stage, data: TrainingRows) -> BatchPlan:
         return method.batch_plan(stage, data)
     if not bool(known_n.any()):
         raise DataError("no training row has a group; give groups to some, or train ce")
+
+    def make(known: TrainingRows) -> BatchPlan:
+        if natural:  # a batch as rows come has each of them once
+            known = replace(known, batch_size=min(known.batch_size, len(known.rows)))
+        return method.batch_plan(stage, known)
+
     if not method.uses_unknown(stage):
-        return method.batch_plan(stage, replace(data, rows=data.rows[known_n]))
-    return PartlyKnownPlan(lambda known: method.batch_plan(stage, known), data)
+        return make(replace(data, rows=data.rows[known_n]))
+    return PartlyKnownPlan(make, data)
 
 
 # -------------------------------------------------------------------------------------------------
