@@ -125,6 +125,7 @@ def make_protocol(source: Source) -> Protocol:
         holdout_per_cell=spec.holdout_per_cell or source.holdout_per_cell,
         flip_direction=spec.flip_direction,
         attributes=asked if len(asked) > 1 else (),
+        number=spec.sensitive_as == "number",
     )
 
 
