@@ -187,6 +187,8 @@ class TwoStage(Method):
 
     def _weight_of(self, batch: Batch) -> Tensor:
         """What the rows of a batch weigh for the classifiers of the other way."""
+        if batch.windows is not None and self.reweight_N is None:
+            return torch.ones_like(batch.t_VB, dtype=torch.float32)
         if self.reweight_N is not None:
             weight_B = self.reweight_N[batch.rows_B.cpu()].to(batch.t_B.device)
             return weight_B.repeat(batch.views)

@@ -515,8 +515,8 @@ def _write(
     if (unknown := int((own.sensitive < 0).sum())) > 0:
         metrics.setdefault("without_group", {})[split] = unknown
     if data.manifest.number_N is not None:
-        along = curves_of(own, data, data.manifest.number_N[rows])
-        metrics.setdefault("along", {})[split] = along
+        if split == "test":
+            metrics["along"] = {split: curves_of(own, data, data.manifest.number_N[rows])}
     elif groups:
         metrics.setdefault("attributes", {})[split] = metrics_of_attributes(own, data, rows)
     cells = metrics.setdefault("cells", {})

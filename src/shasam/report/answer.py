@@ -11,7 +11,7 @@ from typing import Any
 from shasam.errors import ShasamError
 from shasam.metrics import Estimate
 from shasam.metrics.paired import Comparison, compare
-from shasam.report.runs import predictions_of, recorded_subject
+from shasam.report.runs import by_number, predictions_of, recorded_subject
 from shasam.report.subject import Subject
 from shasam.report.verdict import comparison_line, count, percent
 from shasam.runs.directory import RunDirectory
@@ -71,6 +71,8 @@ class RunAnswer:
             said.append(
                 f"{count(unknown)} more test {unit} have no group and are not in these numbers."
             )
+        if (along := by_number(self.run)) is not None:
+            said += along.in_short
         if several := gaps_by_attribute(self.run):
             said.append(several)
         if self.plain is not None and self.found is not None:
