@@ -268,7 +268,7 @@ class MinedPlan(BatchPlan):
         self.seed, self.config, batch_size = data.seed, config, data.batch_size
         # and how many pairs lack anchors, positives or negatives in the whole training split
         self.pairs, self.skipped_pairs = self._pairs()
-        served = len(self.pairs) if config.pairs == "all" else 1
+        served = self._served() if config.pairs == "all" else 1
         sharing = len(ROLES) * served
         if config.k is not None:
             batch_size = sharing * config.k
@@ -301,6 +301,10 @@ class MinedPlan(BatchPlan):
         self._held: Ground | None = None  # the ground set of the last step, with its kept kernel
         self.blind = False  # True: no embedding is known yet, so nothing can be mined
         self._step = 0
+
+    def _served(self) -> int:
+        """The pairs that share a batch."""
+        return len(self.pairs)
 
     def _pairs(self) -> tuple[list[tuple[int, int]], int]:
         """Every (class, group) that the training split can serve, and how many it cannot."""

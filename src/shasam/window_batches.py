@@ -116,6 +116,10 @@ class WindowPlan(MinedPlan):
             )
         return [(int(i), k) for i in t_n.unique() for k in range(self.many)], 0
 
+    def _served(self) -> int:
+        """Sets of drawn rows overlap: a batch has to hold those of one window."""
+        return len(self.pairs) // (1 if self.config.mines else self.many)
+
     def draw(self, epoch: int, step: int, embed: Embed) -> Draw:
         self._step, self._choices = step, []
         self._enter(epoch, step, embed)
@@ -143,6 +147,9 @@ class WindowPlan(MinedPlan):
                     found.append(self._triplet(pair, rows_B, places[:3]))
                     places = places[3:]
         return Draw(rows_B, tuple(t for t in found if t is not None))
+
+    def says(self, sampling: str) -> str:
+        return f"{super().says(sampling)} in {self.many} windows"
 
     def _near(self, number: int, rows: Tensor) -> Tensor:
         """The membership of rows in a window of the present step."""

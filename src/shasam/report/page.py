@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import os
+import shlex
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
@@ -194,10 +195,13 @@ def _of_attributes(subjects: Sequence[Subject]) -> dict[str, Any]:
 
 def _of_number(along: NumberSubject, context: Mapping[str, Any]) -> dict[str, Any]:
     """What a run with a sensitive number says first: its curves, and what its groups are."""
+    audit = str(context["recompute"]).partition(" --strata")[0]
     return {
         "verdict": [*along.in_short, *context["verdict"]],
+        "beside": [line for line in context.get("beside", []) if line not in along.in_short],
         "numbers": [along.section()],
         "method_note": f"{context['method_note']} {NOTE}",
+        "recompute": f"{context['recompute']}\n{audit} --sensitive {shlex.quote(along.attribute)}",
     }
 
 

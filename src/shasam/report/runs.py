@@ -105,7 +105,7 @@ def by_number(run: RunDirectory, draws: int = 2000, seed: int = 0) -> NumberSubj
     if not name:
         return None
     column = attribute_columns([name])[0]
-    (rows,) = _read(run, Columns(sensitive=(column,), continuous=(column,)))
+    (rows,) = _read(run, Columns(sensitive=(column,), continuous=(column,), missing="drop"))
     return replace(NumberSubject.of(rows, replace(OF_RUNS, draws=draws, seed=seed)), unit=run.unit)
 
 
