@@ -118,8 +118,8 @@ def predict(
     numbers = [name for name in kept.truth if name not in ("target", "sensitive")] if kept else []
     if kept is not None and ({"target", "sensitive"} <= set(kept.head) or numbers):
         missing = " --missing drop" if reasons else ""
-        named = f" --sensitive {shlex.quote(numbers[0])}" if numbers else ""
-        say(f"Next: shasam audit {shlex.quote(str(out))}{named}{missing} --html audit.html")
+        by = f" --sensitive {shlex.quote(numbers[0])}" if numbers else ""
+        say(f"Next: shasam audit {shlex.quote(str(out))}{by}{missing} --html audit.html")
 
 
 def _path_column(model: Model, images: Path, asked: str | None) -> str:
