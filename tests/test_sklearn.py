@@ -234,3 +234,49 @@ def test_a_front_is_read_off_cross_validated_scores() -> None:
         front_of({"ce": {**found["ce"], "test_eo_mean": [0.1, 0.2]}})
     with pytest.raises(ValueError, match="to be a front"):
         front_of(found, accuracy="eo_mean", gap="accuracy")
+
+
+AGE = np.where(S == "a", 30.0, 55.0) + np.random.default_rng(5).normal(0, 8, len(S))
+
+
+@pytest.mark.parametrize("method", ["ce", "balanced", "shasam-random", "hsic"])
+def test_floats_of_many_values_are_followed_as_a_number(method: str) -> None:
+    model = FairClassifier(method, steps=20, profile="smoke").fit(X, Y, sensitive=AGE)
+    assert model.spec_.data.sensitive_as == "number" and model.method_ == method
+    assert model.model_.groups == 0 and len(model.groups_) == 4
+    assert model.predict(X_TEST).shape == (len(X_TEST),)
+
+
+def test_how_numbers_are_taken_can_be_forced() -> None:
+    short = {"steps": 5, "profile": "smoke"}
+    rounded = np.round(AGE / 5) * 5
+    assert len(np.unique(rounded)) <= 20
+    model = FairClassifier("balanced", **short).fit(X, Y, sensitive=rounded)
+    assert len(model.groups_) == len(np.unique(rounded))
+    model = FairClassifier("balanced", sensitive_as="number", **short).fit(
+        X, Y, sensitive=AGE.astype(int)
+    )
+    assert model.spec_.data.sensitive_as == "number"
+    with pytest.raises(Exception, match="at least one image of each"):
+        FairClassifier("balanced", sensitive_as="groups", **short).fit(X, Y, sensitive=AGE)
+    absent = np.where(np.arange(len(AGE)) % 5 == 0, np.nan, AGE)
+    model = FairClassifier("shasam-random", missing="use", **short).fit(X, Y, sensitive=absent)
+    assert model.spec_.data.missing == "use"
+
+
+@pytest.mark.parametrize(
+    ("settings", "sensitive", "says"),
+    [
+        ({"sensitive_as": "numbers"}, AGE, "auto, groups, number"),
+        ({"method": "gap"}, AGE, "gap needs groups"),
+        ({"sensitive_as": "number"}, S, "could not convert"),
+        ({"sensitive_as": "number", "limit": {"eo_mean": 0.1}}, AGE, "limit needs groups"),
+        ({"sensitive_as": "number", "missing": "group"}, AGE, "needs groups"),
+        ({"sensitive_as": "number"}, np.c_[AGE, AGE], "one attribute"),
+        ({}, np.where(AGE > 30, AGE, np.nan), "no group"),
+    ],
+)
+def test_what_cannot_be_followed_as_a_number_is_a_sentence(settings, sensitive, says) -> None:
+    model = FairClassifier(**{"method": "balanced", "steps": 5, "profile": "smoke", **settings})
+    with pytest.raises(Exception, match=says):
+        model.fit(X, Y, sensitive=sensitive)

@@ -39,6 +39,7 @@ from shasam.mining.pools import (
 )
 from shasam.mining.shasam_miner import MiningConfig
 from shasam.types import Triplet
+from shasam.windows import Windows
 
 # -------------------------------------------------------------------------------------------------
 # Which rows make a batch: the base class of batch plans.
@@ -64,6 +65,7 @@ class TrainingRows:
     images: Callable[[Tensor], Tensor] | None = field(default=None, repr=False, compare=False)
     # (N,) groups by each of several attributes that take turns, step by step; else ()
     turns: tuple[Tensor, ...] = ()
+    windows: Windows | None = None  # of a sensitive number, which takes the place of the groups
     filled: float = 1.0  # share of a batch that these rows fill, where others stand beside them
 
     def larger_batch(self, images: int) -> list[object]:
@@ -264,11 +266,9 @@ class MinedPlan(BatchPlan):
     def __init__(self, data: TrainingRows, config: MiningConfig) -> None:
         self.t_N, self.s_N, self.rows = data.t_N.cpu(), data.s_N.cpu(), data.rows.cpu()
         self.seed, self.config, batch_size = data.seed, config, data.batch_size
-        t, s = self.t_N[self.rows], self.s_N[self.rows]
-        self.pairs = feasible_pairs(t, s)
-        # pairs that lack anchors, positives or negatives in the whole training split
-        self.skipped_pairs = len(t.unique()) * len(s.unique()) - len(self.pairs)
-        served = len(self.pairs) if config.pairs == "all" else 1
+        # and how many pairs lack anchors, positives or negatives in the whole training split
+        self.pairs, self.skipped_pairs = self._pairs()
+        served = self._served() if config.pairs == "all" else 1
         sharing = len(ROLES) * served
         if config.k is not None:
             batch_size = sharing * config.k
@@ -301,6 +301,16 @@ class MinedPlan(BatchPlan):
         self._held: Ground | None = None  # the ground set of the last step, with its kept kernel
         self.blind = False  # True: no embedding is known yet, so nothing can be mined
         self._step = 0
+
+    def _served(self) -> int:
+        """The pairs that share a batch."""
+        return len(self.pairs)
+
+    def _pairs(self) -> tuple[list[tuple[int, int]], int]:
+        """Every (class, group) that the training split can serve, and how many it cannot."""
+        t, s = self.t_N[self.rows], self.s_N[self.rows]
+        pairs = feasible_pairs(t, s)
+        return pairs, len(t.unique()) * len(s.unique()) - len(pairs)
 
     # -- a step ----------------------------------------------------------------------------------
 
@@ -350,12 +360,15 @@ class MinedPlan(BatchPlan):
             return []
         made = []
         for rows_V, ground, pools, mined in self._choices:
-            # of the whole cells: the candidates of a set that is not mined are that set
-            whole = pools_of(ground.t_V, ground.s_V, pools.target, pools.sensitive)
+            whole = self._whole_pools(ground, pools)
             generator = keyed_torch(self.seed, 4, step, pools.target, pools.sensitive)
             drawn = self.random.pick(ground, whole, len(mined.anchors), generator)
             made.append(explain(step, rows_V, ground, pools, mined, drawn))
         return made
+
+    def _whole_pools(self, ground: Ground, pools: Pools) -> Pools:
+        """Whole cells: the candidates of a set that is not mined are that set."""
+        return pools_of(ground.t_V, ground.s_V, pools.target, pools.sensitive)
 
     def hardness(self, step: int) -> float:
         """0 (random sets) until the start, then growing to 1: all candidates that there are."""
@@ -393,19 +406,31 @@ class MinedPlan(BatchPlan):
             if ground is None:
                 rows_V = torch.cat(sets)
                 ground = self._embedded(rows_V, embed)
-            self._place_N[rows_V] = torch.arange(len(rows_V))
-            pools = Pools(*pair, *(self._place_N[rows] for rows in sets))
-            mined = self.miner.pick(ground, pools, max(sizes), generator)
-            self._choices.append(_Choice(rows_V, ground, pools, mined))
-            for reason, many in mined.skipped.items():
-                self.skipped[reason] = self.skipped.get(reason, 0) + many
-            # the last picks of a greedy walk gain least: a smaller set does without them
-            picks = (mined.anchors, mined.positives, mined.negatives)
-            sets = [rows_V[pick[:size]] for pick, size in zip(picks, sizes, strict=True)]
+            sets = self._picked(pair, sets, sizes, rows_V, ground, generator)
         return [
             self._filled(pair, role, rows, size)
             for role, rows, size in zip(ROLES, sets, sizes, strict=True)
         ]
+
+    def _picked(
+        self,
+        pair: tuple[int, int],
+        sets: list[Tensor],
+        sizes: list[int],
+        rows_V: Tensor,
+        ground: Ground,
+        generator: torch.Generator,
+    ) -> list[Tensor]:
+        """What the miner picks among the candidates of a pair."""
+        self._place_N[rows_V] = torch.arange(len(rows_V))
+        pools = Pools(*pair, *(self._place_N[rows] for rows in sets))
+        mined = self.miner.pick(ground, pools, max(sizes), generator)
+        self._choices.append(_Choice(rows_V, ground, pools, mined))
+        for reason, many in mined.skipped.items():
+            self.skipped[reason] = self.skipped.get(reason, 0) + many
+        # the last picks of a greedy walk gain least: a smaller set does without them
+        picks = (mined.anchors, mined.positives, mined.negatives)
+        return [rows_V[pick[:size]] for pick, size in zip(picks, sizes, strict=True)]
 
     def _embedded(self, rows: Tensor, embed: Embed, shared: bool = False) -> Ground:
         z_VD = self.bank.read(rows, embed, self._step)

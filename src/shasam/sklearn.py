@@ -27,6 +27,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 from torch import Tensor
 
+from shasam.data.rules import along
 from shasam.data.splits import Attribute, Manifest, schema_of
 from shasam.errors import ShasamWarning
 from shasam.keyed import keyed
@@ -41,7 +42,7 @@ from shasam.registry import did_you_mean, lookup
 from shasam.report.fronts import Choice, front, undominated
 from shasam.report.svg import standalone
 from shasam.spec import DEFAULT_METHOD, RunSpec, resolve
-from shasam.tables import NO_VALUE
+from shasam.tables import MOST_AS_GROUPS, NO_VALUE
 from shasam.training.inference import read_rows
 from shasam.training.inferred import Taught, infer_groups
 from shasam.training.runtime import Runtime, one_process
@@ -56,11 +57,15 @@ _PLAIN = "ce"  # what is trained where there are no groups to be fair to
 
 @dataclass(frozen=True)
 class _Groups:
-    """The groups of rows by one attribute: their values, and the value of each row."""
+    """The groups of rows by one attribute: their values, and the value of each row.
+
+    Of an attribute that is followed as a number they are its quarters.
+    """
 
     name: str
     values: np.ndarray  # (G,) in order
     codes: np.ndarray  # (n,) int64; -1 where a row has none
+    number: np.ndarray | None = None  # (n,) float64; NaN where a row has none
 
     def with_missing(self) -> _Groups:
         """Rows without a group as one of their own."""
@@ -73,7 +78,8 @@ class _Groups:
 
     def only(self, rows: np.ndarray) -> _Groups:
         """The groups of some rows."""
-        return replace(self, codes=self.codes[rows])
+        number = None if self.number is None else self.number[rows]
+        return replace(self, codes=self.codes[rows], number=number)
 
 
 class Arrays:
@@ -86,16 +92,21 @@ class Arrays:
         s: np.ndarray,
         held: np.ndarray,
         several: Sequence[_Groups] = (),
+        number: np.ndarray | None = None,
     ) -> None:
         self.x = torch.from_numpy(np.ascontiguousarray(x, dtype=np.float32))
         self.classes, self.groups = int(t.max()) + 1, int(s.max()) + 1
         ids = np.char.zfill(np.arange(len(x)).astype(str), 12)
         split = np.where(held, "val", "train")
-        codes = [attribute.codes for attribute in several]
-        table = pa.table([ids, ids, ids, t, s, split, *codes], schema=schema_of(len(codes)))
+        more = [attribute.codes for attribute in several]
+        more += [] if number is None else [number]
+        schema = schema_of(len(several), number is not None)
+        table = pa.table([ids, ids, ids, t, s, split, *more], schema=schema)
         classes, groups = (tuple(map(str, range(n))) for n in (self.classes, self.groups))
         attributes = tuple(Attribute(a.name, tuple(map(str, a.values.tolist()))) for a in several)
-        self.manifest = Manifest(table, classes, groups, attributes=attributes)
+        self.manifest = Manifest(
+            table, classes, groups, attributes=attributes, number="" if number is None else "number"
+        )
 
     def rows(self, split: str) -> np.ndarray:
         return self.manifest.rows(split)
@@ -141,6 +152,20 @@ def _attributes(sensitive: Any) -> list[_Groups]:
     columns = [sensitive.iloc[:, k] if frame else array[:, k] for k in range(array.shape[1])]
     found = map(_one_attribute, names, map(np.asarray, columns))
     return list(found)
+
+
+def _numbered(name: str, array: np.ndarray) -> _Groups:
+    """A number of each row, and its quarters as groups; None, NaN and infinity are none."""
+    table = pa.table({name: pa.array(column_or_1d(array), from_pandas=True)})
+    quarters, number = along(name, table, "sensitive attribute")
+    return _Groups(name, np.array(quarters.names), quarters.codes, number)
+
+
+def _is_number(array: np.ndarray) -> bool:
+    """Whether an array is one of numbers with a fraction, or could be, and of many values."""
+    if array.dtype.kind != "f" or not (array.ndim == 1 or array.shape[1] == 1):
+        return False
+    return len(np.unique(array[np.isfinite(array)])) > MOST_AS_GROUPS
 
 
 def _one_attribute(name: str, array: np.ndarray) -> _Groups:
@@ -236,6 +261,11 @@ class FairClassifier(ClassifierMixin, BaseEstimator):
     groups
         With several attributes: their intersections are the groups ("cross"), or every attribute
         has its own groups and batches, in turns ("each").
+    sensitive_as
+        How a sensitive array is taken: as "groups", as a "number" without groups, such as age in
+        years, or "auto": one array of floats with more than 20 different values is a number. Ages
+        that are integers need "number". ``overrides={"data.bandwidth": ...}`` is how far a window
+        reaches.
     random_state
         Seed of the initial weights and the batches.
     device
@@ -268,6 +298,7 @@ class FairClassifier(ClassifierMixin, BaseEstimator):
         limit: Mapping[str, float] | None = None,
         missing: str = "error",
         groups: str = "cross",
+        sensitive_as: str = "auto",
         random_state: int | np.random.RandomState | None = 0,
         device: str = "cpu",
     ) -> None:
@@ -283,6 +314,7 @@ class FairClassifier(ClassifierMixin, BaseEstimator):
         self.limit = limit
         self.missing = missing
         self.groups = groups
+        self.sensitive_as = sensitive_as
         self.random_state = random_state
         self.device = device
 
@@ -297,8 +329,9 @@ class FairClassifier(ClassifierMixin, BaseEstimator):
             Classes (n,).
         sensitive
             Groups (n,), or (n, K) of K attributes as a data frame or array, whose intersections
-            are the groups. Or the names of columns of the data frame ``X``, which are then read
-            and not learnt from: leave them out of ``X`` for ``predict``.
+            are the groups. Or numbers (n,) such as ages, see ``sensitive_as``. Or the names of
+            columns of the data frame ``X``, which are then read and not learnt from: leave them
+            out of ``X`` for ``predict``.
         **others
             Not taken, such as ``sample_weight``: batches are drawn by class and group.
 
@@ -343,11 +376,14 @@ class FairClassifier(ClassifierMixin, BaseEstimator):
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         held = self._held_out(t, s, seed)
         several = attributes if len(attributes) > 1 else []
-        data = Arrays(X, t.astype(np.int64), s.astype(np.int64), held, several)
+        number = whole.number if self.method_ == self.method else None
+        data = Arrays(X, t.astype(np.int64), s.astype(np.int64), held, several, number)
         asked: dict[str, Any] = {}
         if (s < 0).any():
             infers = self.missing == "infer" and len(self.groups_) > 1
             asked = {"missing": "infer" if infers else "use"}
+        if number is not None:
+            asked |= {"sensitive": whole.name, "sensitive_as": "number"}
         if several:
             asked |= {"sensitive": [a.name for a in several], "groups": self.groups}
         self.spec_ = self._spec(X.shape[1], int((~held).sum()), seed, asked)
@@ -430,7 +466,7 @@ class FairClassifier(ClassifierMixin, BaseEstimator):
         ways = ("error", "drop", "group", "use", "infer")
         if self.missing not in ways:
             raise ValueError(f"missing is one of {', '.join(ways)}; got {self.missing!r}")
-        found = _attributes(sensitive)
+        found = self._taken(sensitive)
         given = len(found[0].codes)
         if given != rows:
             raise ValueError(f"{rows} rows came with {given} groups; give one for each")
@@ -442,6 +478,32 @@ class FairClassifier(ClassifierMixin, BaseEstimator):
                 "'infer'",
             )
         return [a.with_missing() for a in found] if self.missing == "group" else found
+
+    def _taken(self, sensitive: Any) -> list[_Groups]:
+        """The attributes as groups, or the one that is a number."""
+        ways = ("auto", "groups", "number")
+        if self.sensitive_as not in ways:
+            raise ValueError(f"sensitive_as is one of {', '.join(ways)}; got {self.sensitive_as!r}")
+        array = np.asarray(sensitive)
+        auto = self.sensitive_as == "auto" and self.missing != "group" and not self.limit
+        if self.sensitive_as != "number" and not (auto and _is_number(array)):
+            return _attributes(sensitive)
+        if self.limit or self.missing == "group":
+            what = "limit" if self.limit else "missing='group'"
+            raise ValueError(
+                f"{what} needs groups, and sensitive is followed as a number; make groups of it, "
+                "such as sensitive < 35"
+            )
+        if array.ndim > 1 and array.shape[1] != 1:
+            raise ValueError(
+                f"sensitive_as='number' is for one attribute; sensitive has the shape {array.shape}"
+            )
+        try:
+            array = array.astype(np.float64).reshape(len(array))
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"sensitive_as='number', and sensitive holds {error}") from error
+        names = [*map(str, getattr(sensitive, "columns", ())), "sensitive"]
+        return [_numbered(names[0], array)]
 
     def _check_classes_left(self, t: np.ndarray) -> None:
         if len(np.unique(t)) < len(self.classes_):

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 # -------------------------------------------------------------------------------------------------
 
 BATCH = 1 << 19  # rows
+MOST_AS_GROUPS = 20  # different numbers; a column of more is followed as it is
 
 
 @dataclass(frozen=True)

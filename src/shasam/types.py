@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     import numpy as np
     from torch import Tensor
 
+    from shasam.windows import Windows
+
 
 @dataclass(frozen=True)
 class Selection:
@@ -79,6 +81,9 @@ class Triplet:
     sensitive: int  # j
     t_N: Tensor = field(repr=False)  # target labels of all rows
     s_N: Tensor = field(repr=False)  # sensitive labels of all rows
+    # how much each row belongs to A, P and N, where the sets are those of a window of a number; S_j
+    # is then that window, which has no labels
+    weights: tuple[Tensor, Tensor, Tensor] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         i, j = self.target, self.sensitive
@@ -87,7 +92,9 @@ class Triplet:
             ("positives", self.positives, True, False),
             ("negatives", self.negatives, False, True),
         ):
-            ok = ((self.t_N[rows] == i) == same_t) & ((self.s_N[rows] == j) == same_s)
+            ok = (self.t_N[rows] == i) == same_t
+            if self.weights is None:
+                ok &= (self.s_N[rows] == j) == same_s
             if not bool(ok.all()):
                 wrong = int(rows[int((~ok).nonzero()[0, 0])])
                 raise ContractError(
@@ -112,6 +119,7 @@ class Batch:
         default_factory=dict
     )  # (B, D) each, where inputs="features"
     turn: int = 0  # which of several attributes the groups are of, where they take turns
+    windows: Windows | None = None  # of a sensitive number, over the rows of the manifest
     # takes the embeddings (V*B, D) of this batch: a plan that mines keeps them for later steps
     observe: Callable[[Tensor], None] = field(default=lambda z: None, repr=False)
 

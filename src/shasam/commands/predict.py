@@ -115,9 +115,11 @@ def predict(
         say(f"{reasons} of {done} could not be used; the column problem says why")
     if left:
         say(f"skipped: {left}")
-    if kept is not None and {"target", "sensitive"} <= set(kept.head):
+    numbers = [name for name in kept.truth if name not in ("target", "sensitive")] if kept else []
+    if kept is not None and ({"target", "sensitive"} <= set(kept.head) or numbers):
         missing = " --missing drop" if reasons else ""
-        say(f"Next: shasam audit {shlex.quote(str(out))}{missing} --html audit.html")
+        by = f" --sensitive {shlex.quote(numbers[0])}" if numbers else ""
+        say(f"Next: shasam audit {shlex.quote(str(out))}{by}{missing} --html audit.html")
 
 
 def _path_column(model: Model, images: Path, asked: str | None) -> str:

@@ -126,6 +126,7 @@ def make_protocol(source: Source) -> Protocol:
         flip_direction=spec.flip_direction,
         attributes=asked if len(asked) > 1 else (),
         known_groups=spec.known_groups,
+        number=spec.sensitive_as == "number",
     )
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from shasam.data.source import Label
-from shasam.errors import DataError
+from shasam.errors import Argument, DataError
 from shasam.registry import did_you_mean
 from shasam.rule_text import BINS, parsed_comparison
 from shasam.tables import NO_VALUE
@@ -46,11 +46,35 @@ def apply_rule(
     if len(names) < 2:
         raise DataError(f"the {what} {rule!r} has one value only ({names}); it needs two or more")
     if len(names) > _MAX_CLASSES:
-        raise DataError(
+        ways: list[object] = [
             f"the {what} {rule!r} makes {len(names)} groups; write a rule that makes fewer, such "
             f"as '{rule.split('&')[0]}:[0,20,40]' or '{rule.split('&')[0]}<35'"
-        )
+        ]
+        if what != "target" and rule in table.column_names:
+            ways += [", or follow it as a number with ", Argument("data.sensitive_as", "number")]
+        raise DataError(*ways)
     return Labelling(codes, names, reasons)
+
+
+def along(rule: str, table: pa.Table, what: str) -> tuple[Labelling, np.ndarray]:
+    """The quarters of a numeric column, as groups, and its numbers (n,), NaN where there is none.
+
+    The quarters serve where groups must be counted; they hold about as many rows each.
+    """
+    number = _numbers(rule, _column(rule, table, {}, what))
+    number[np.isinf(number)] = np.nan
+    null = np.isnan(number)
+    known = number[~null] if not null.all() else np.zeros(1)
+    edges = np.unique(np.quantile(known, [0.25, 0.5, 0.75]))
+    codes = np.where(null, -1, np.searchsorted(edges, number, side="left")).astype(np.int64)
+    _, codes[~null] = np.unique(codes[~null], return_inverse=True)
+    names = []
+    for code in range(int(codes.max()) + 1 if len(codes) else 0):
+        own = number[codes == code]
+        names.append(f"{rule} {own.min():g}-{own.max():g}")
+    if len(names) < 2:
+        raise DataError(f"the {what} {rule!r} has one value only; it needs two or more")
+    return Labelling(codes, tuple(names), _missing_values(rule, null)), number
 
 
 def crossed(labellings: Sequence[Labelling]) -> Labelling:

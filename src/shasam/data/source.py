@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from shasam.files import remembered_sha256
 from shasam.spec.fields import DataSpec
+from shasam.tables import MOST_AS_GROUPS, open_table
 
 if TYPE_CHECKING:
     from shasam.data.vector_files import VectorStore
@@ -59,6 +62,21 @@ class Reading:
     reasons: list[str]  # "" where the image is good
 
 
+def taken_as(spec: DataSpec, file: Path) -> DataSpec:
+    """The specification that says whether its sensitive column is followed as a number."""
+    if spec.sensitive_as != "auto" or len(spec.sensitive or ()) != 1 or spec.missing == "group":
+        return spec
+    (column,) = spec.sensitive or ("",)
+    table = open_table(file)
+    if column not in table.column_names:
+        return spec
+    values = table.read([column]).column(column)
+    holds = pa.types.is_integer(values.type) or pa.types.is_floating(values.type)
+    if not holds or pc.count_distinct(values, mode="only_valid").as_py() <= MOST_AS_GROUPS:
+        return spec
+    return spec.model_copy(update={"sensitive_as": "number"})
+
+
 class Source:
     """Subclass, set the class variables, write ``listing``, ``read`` and ``pixels_key``."""
 
@@ -81,7 +99,8 @@ class Source:
         """The specification with what the files alone can tell: another content, another run."""
         if spec.csv is None or spec.csv_sha256 is not None or not spec.csv.is_file():
             return spec
-        return spec.model_copy(update={"csv_sha256": remembered_sha256(spec.csv)})
+        found = spec.model_copy(update={"csv_sha256": remembered_sha256(spec.csv)})
+        return taken_as(found, spec.csv)
 
     def list_images(self) -> Listing:
         """Find all images and their attributes; called once."""

@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 from shasam.data.rules import (
     NO_VALUE_REASON,
     Labelling,
+    along,
     apply_rule,
     crossed,
     with_missing_group,
@@ -57,9 +58,13 @@ class Attribute:
     groups: tuple[str, ...]
 
 
-def schema_of(attributes: int = 0) -> pa.Schema:
-    """The columns of a manifest; with several attributes ``sensitive`` is their intersection."""
+def schema_of(attributes: int = 0, number: bool = False) -> pa.Schema:
+    """The columns of a manifest; with several attributes ``sensitive`` is their intersection.
+
+    Of a sensitive ``number`` it is the quarter of the rows, and the number has its own column.
+    """
     more = [pa.field(f"attribute_{k}", pa.int64()) for k in range(attributes)]
+    more += [pa.field("number", pa.float64())] if number else []
     return pa.schema([*SCHEMA, *more])
 
 
@@ -68,7 +73,7 @@ class Manifest:
     """Rows sorted by id; what was left out and why stands beside them in ``excluded``.
 
     With several sensitive attributes ``attributes`` names them, and the table has a column of codes
-    for each.
+    for each. ``number`` names a sensitive attribute that is followed as a number.
     """
 
     table: pa.Table = field(repr=False)
@@ -78,9 +83,10 @@ class Manifest:
     excluded: Sequence[Mapping[str, str]] = field(default_factory=list, repr=False)
     notes: Sequence[str] = field(default_factory=list)
     attributes: tuple[Attribute, ...] = ()
+    number: str = ""
 
     def __post_init__(self) -> None:
-        wanted = schema_of(len(self.attributes)).names
+        wanted = schema_of(len(self.attributes), bool(self.number)).names
         if self.table.schema.names != wanted:
             raise DataError(
                 f"a manifest has the columns {', '.join(wanted)}; this table has "
@@ -98,6 +104,7 @@ class Manifest:
         digest = hashlib.sha256()
         names: list[Any] = [list(self.target_names), list(self.sensitive_names)]
         names += [[a.name, *a.groups] for a in self.attributes]
+        names += [self.number] if self.number else []
         digest.update(json.dumps(names, ensure_ascii=True).encode())
         for batch in self.table.to_batches(max_chunksize=4096):
             for row in zip(*(column.to_pylist() for column in batch.columns), strict=True):
@@ -118,6 +125,13 @@ class Manifest:
         count = len(self.attributes)
         return tuple(self.table.column(f"attribute_{k}").to_numpy() for k in range(count))
 
+    @cached_property
+    def number_N(self) -> np.ndarray | None:
+        """The sensitive number (N,) of every row, NaN where a row has none; None of groups."""
+        if not self.number:
+            return None
+        return self.table.column("number").to_numpy(zero_copy_only=False).astype(np.float64)
+
     def rows(self, split: str) -> np.ndarray:
         """Row numbers (int64) of a split."""
         if split not in SPLITS:
@@ -137,6 +151,7 @@ class Manifest:
             "sensitive_names": json.dumps(list(self.sensitive_names)),
             "protocol": json.dumps(dict(self.protocol), sort_keys=True),
             **({"attributes": json.dumps(list(map(asdict, self.attributes)))} if several else {}),
+            **({"number": self.number} if self.number else {}),
         }
 
     def save(self, path: str | Path) -> None:
@@ -165,7 +180,8 @@ class Manifest:
                 Attribute(str(found["name"]), tuple(map(str, found["groups"])))
                 for found in json.loads(metadata.get("attributes", "[]"))
             )
-            schema = schema_of(len(attributes))
+            number = metadata.get("number", "")
+            schema = schema_of(len(attributes), bool(number))
             manifest = cls(
                 table.replace_schema_metadata(None).cast(schema).combine_chunks(),
                 tuple(json.loads(metadata["target_names"])),
@@ -174,6 +190,7 @@ class Manifest:
                 json.loads(metadata.get("excluded", "[]")),
                 json.loads(metadata.get("notes", "[]")),
                 attributes,
+                number,
             )
         except (ValueError, TypeError, KeyError, pa.ArrowException, RecursionError) as error:
             raise DataError(f"{path} is not a manifest: {error}") from error
@@ -226,6 +243,7 @@ class Protocol:
     flip_direction: bool = False
     attributes: tuple[str, ...] = ()  # several, of which ``sensitive`` is the intersection
     known_groups: float | None = None  # share of the training rows whose group is not hidden
+    number: bool = False  # ``sensitive`` is a column that is followed as a number
 
     @property
     def rules(self) -> tuple[str, ...]:
@@ -239,6 +257,8 @@ class Protocol:
             body.pop("attributes")
         if self.known_groups is None:
             body.pop("known_groups")
+        if not self.number:
+            body.pop("number")
         return body
 
     def manifest(
@@ -255,7 +275,12 @@ class Protocol:
         ids = table.column("id").to_pylist()
         hashes = list(content_hash)
         t = apply_rule(self.target, table, labels, "target")
-        found = [apply_rule(rule, table, labels, _SENSITIVE) for rule in self.rules]
+        number: np.ndarray | None = None
+        if self.number:
+            quarters, number = along(self.sensitive, table, _SENSITIVE)
+            found = [quarters]
+        else:
+            found = [apply_rule(rule, table, labels, _SENSITIVE) for rule in self.rules]
         if missing == "group":
             found = [with_missing_group(labelling) for labelling in found]
         s = found[0] if len(found) == 1 else crossed(found)
@@ -290,8 +315,9 @@ class Protocol:
             codes[0],
             [split[r] for r in rows],
             *(codes[1:] if self.attributes else ()),
+            *([] if number is None else [np.where(hidden, np.nan, number)[rows]]),
         ]
-        schema = schema_of(len(self.attributes))
+        schema = schema_of(len(self.attributes), self.number)
         built = pa.table(
             [pa.array(c, type=f.type) for c, f in zip(columns, schema, strict=True)], schema=schema
         )
@@ -305,6 +331,7 @@ class Protocol:
             [vars(e) for e in out],
             [*notes, *said],
             tuple(Attribute(rule, labelling.names) for rule, labelling in named),
+            self.sensitive if self.number else "",
         )
 
     def _hidden(self, ids: list[str], split: list[str], s: np.ndarray) -> np.ndarray:
@@ -562,7 +589,10 @@ def label_problems(
     problems: dict[str, DataError] = {}
     for what, rule in rules:
         try:
-            found.append(apply_rule(rule, table, source.labels, what))
+            if what == _SENSITIVE and source.spec.sensitive_as == "number":
+                found.append(along(rule, table, what)[0])
+            else:
+                found.append(apply_rule(rule, table, source.labels, what))
             _missing(found[-1], source, what, where, table.num_rows)
         except DataError as error:
             problems.setdefault(str(error), error)

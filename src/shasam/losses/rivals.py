@@ -372,7 +372,14 @@ def soft_gap(q_BC: Tensor, t_B: Tensor, s_B: Tensor) -> Tensor:
     return torch.stack(gaps).mean() if gaps else q_BC.sum() * 0.0
 
 
-def conditional_hsic(x_BD: Tensor, t_B: Tensor, s_B: Tensor, *, sigma: float = 1.0) -> Tensor:
+def conditional_hsic(
+    x_BD: Tensor,
+    t_B: Tensor,
+    s_B: Tensor,
+    *,
+    sigma: float = 1.0,
+    alike_BB: Tensor | None = None,
+) -> Tensor:
     """Compute the mean HSIC of features and groups within each class.
 
     The mean over classes y of tr(K H L H) / (n - 1)², with K = exp(-d²/(2·scale)) of the features,
@@ -389,6 +396,8 @@ def conditional_hsic(x_BD: Tensor, t_B: Tensor, s_B: Tensor, *, sigma: float = 1
         Groups (B,).
     sigma
         σ.
+    alike_BB
+        L (B, B), where the sensitive attribute is a number: how near two rows are along it.
 
     Returns
     -------
@@ -412,7 +421,10 @@ def conditional_hsic(x_BD: Tensor, t_B: Tensor, s_B: Tensor, *, sigma: float = 1
         if n < 2:
             continue
         k_nn = torch.exp(-squared_distances(x_nD, x_nD) / (2 * scale))
-        l_nn = (s_n[:, None] == s_n[None, :]).to(k_nn.dtype)
+        l_nn = s_n[:, None] == s_n[None, :]
+        if alike_BB is not None:
+            l_nn = alike_BB[t_B == t][:, t_B == t]
+        l_nn = l_nn.to(k_nn)
         centred_nn = k_nn - k_nn.mean(0) - k_nn.mean(1, keepdim=True) + k_nn.mean()
         found.append((centred_nn * l_nn).sum() / (n - 1) ** 2)
     return torch.stack(found).mean() if found else x_BD.sum() * 0.0

@@ -181,9 +181,9 @@ def _with_gain(terms: Tensor, gain_R: Tensor, strength: float) -> Tensor:
 
 
 def level_term(
-    anchors: int,
-    positives: int,
-    negatives: int,
+    anchors: float,
+    positives: float,
+    negatives: float,
     *,
     smooth: Smooth = "lse",
     temperature: float = 0.7,
@@ -280,6 +280,11 @@ def flcmi(
         conditional_gain=conditional_gain,
         weights=weights,
     )
+    return mean_term(terms, represented, weights)
+
+
+def mean_term(terms: Tensor, represented: Represented, weights: Membership | None) -> Tensor:
+    """The mean of terms, in which a row weighs what it belongs to its set."""
     if weights is None:
         return terms.mean()
     count = {"anchors": 1, "target": 2, "batch": 3}[represented]

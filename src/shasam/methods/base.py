@@ -17,8 +17,9 @@ from torch import Tensor, nn
 
 from shasam.errors import Argument, ContractError, SpecError
 from shasam.models import Encoder
-from shasam.sampling import BalancedPlan, BatchPlan, NaturalPlan, TrainingRows
+from shasam.sampling import BatchPlan, NaturalPlan, TrainingRows
 from shasam.types import Batch, Losses, Predictions
+from shasam.window_batches import balanced_plan
 
 
 class MethodConfig(BaseModel):
@@ -68,7 +69,7 @@ class Method(nn.Module):
     classes
         Number of classes.
     groups
-        Number of sensitive groups.
+        Number of sensitive groups; 0 where the attribute is a number.
 
     Examples
     --------
@@ -93,6 +94,9 @@ class Method(nn.Module):
     # True where nothing is kept for a group from step to step, so that the groups of a batch may be
     # those of several attributes in turn; said by each class for itself (see __init_subclass__)
     groups_in_turns: ClassVar[bool] = False
+    # True where the sensitive attribute may be a number: ``groups`` is 0 then, batches have
+    # ``windows``, and balanced and mined ones are drawn over these
+    continuous: ClassVar[bool] = False
     # True where rows without a group (-1) may be in its batches: they train the target alone
     unknown_groups: ClassVar[bool] = False
 
@@ -101,7 +105,7 @@ class Method(nn.Module):
     def __init_subclass__(cls, **more: Any) -> None:
         """Inherit no claim about groups: a subclass may read them in another way."""
         super().__init_subclass__(**more)
-        for claim in ("groups_in_turns", "unknown_groups"):
+        for claim in ("groups_in_turns", "unknown_groups", "continuous"):
             if claim not in vars(cls):
                 setattr(cls, claim, False)
 
@@ -138,7 +142,7 @@ class Method(nn.Module):
         if stage.sampling == "natural":
             return NaturalPlan(data)
         if stage.sampling == "balanced":
-            return BalancedPlan(data)
+            return balanced_plan(data)
         raise SpecError(
             f"{type(self).__name__} asks for {stage.sampling} batches but makes no plan for them"
         )

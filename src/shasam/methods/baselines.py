@@ -42,6 +42,7 @@ class CE(Method):
     summary = "cross-entropy end to end, no fairness term"
     groups_in_turns = True
     unknown_groups = True
+    continuous = True
     reference = "the baseline of every table"
     Config: ClassVar[type[MethodConfig]] = CEConfig
     row_wise = True
@@ -80,6 +81,7 @@ class Balanced(CE):
     summary = "cross-entropy on batches balanced over (target, group) cells"
     groups_in_turns = True
     unknown_groups = True
+    continuous = True
     reference = "Idrissi et al., Simple data balancing, CLeaR 2022 (there: SUBG / RWG)"
 
     def stages(self) -> tuple[Stage, ...]:
@@ -102,6 +104,7 @@ class BalancedHidden(Balanced):
     summary = "balanced with a hidden layer as wide as SHaSaM's projection; a control"
     groups_in_turns = True
     unknown_groups = True
+    continuous = True
     reference = "ours: the control for a projection's features"
 
     class Config(CEConfig):
@@ -119,11 +122,13 @@ class Reweight(CE):
 
     ``inverse``: w(t, s) = n / (C·G·n_ts), each cell weighs the same in the long run;
     ``independence``: w(t, s) = n_t n_s / (n n_ts), as if target and group were independent.
-    The counts are those of the training split (of the batch, where no plan has been asked for).
+    The counts are those of the training split (of the batch, where no plan has been asked for). Of
+    a sensitive number they are the rows in the window of a row (shasam.windows).
     """
 
     summary = "cross-entropy weighted by the inverse frequency of the (target, group) cell"
     unknown_groups = True
+    continuous = True
     reference = "Kamiran and Calders, KAIS 2012 (reweighing); inverse frequency: folklore"
 
     class Config(CEConfig):
@@ -139,18 +144,37 @@ class Reweight(CE):
     def __init__(self, config: Config, encoder: Encoder, classes: int, groups: int) -> None:
         super().__init__(config, encoder, classes, groups)
         self.register_buffer("counts_CG", torch.zeros(classes, groups, dtype=torch.float64))
+        self.weight_N: Tensor | None = None  # of every row, where the attribute is a number
 
     def steps(self, batch: Batch, stage: str) -> Iterator[tuple[str, Losses]]:
         each_B = F.cross_entropy(
             self.classifier(self.encoder(batch.images)), batch.t_B, reduction="none"
         )
-        counts_CG = self.counts_CG if self.counts_CG.any() else self._count(batch.t_B, batch.s_B)
-        weight_B = self._weights(counts_CG)[batch.t_B, batch.s_B].to(each_B.dtype)
-        weight_B = torch.where(batch.s_B < 0, 1.0, weight_B)  # a row without a group is in no cell
+        of = self._of_cells if batch.windows is None else self._of_windows
+        weight_B = of(batch).to(each_B)
         total = (weight_B * each_B).mean()
         yield "main", Losses(total, {"target": each_B.detach().mean()})
 
+    def _of_windows(self, batch: Batch) -> Tensor:
+        rows = batch.rows_B.cpu()
+        if self.weight_N is not None:
+            return self.weight_N[rows]
+        assert batch.windows is not None
+        return batch.windows.weights(batch.t_B.cpu(), rows, self.config.scheme)
+
+    def _of_cells(self, batch: Batch) -> Tensor:
+        counts_CG = self.counts_CG if self.counts_CG.any() else self._count(batch.t_B, batch.s_B)
+        weight_B = self._weights(counts_CG)[batch.t_B, batch.s_B]
+        return torch.where(batch.s_B < 0, 1.0, weight_B)  # a row without a group is in no cell
+
     def begin_stage(self, stage: Stage, data: TrainingRows) -> None:
+        if data.windows is not None:
+            rows = data.rows.cpu()
+            self.weight_N = torch.ones(len(data.t_N), dtype=torch.float64)
+            self.weight_N[rows] = data.windows.weights(
+                data.t_N.cpu()[rows], rows, self.config.scheme
+            )
+            return
         self.counts_CG.copy_(self._count(data.t_N[data.rows], data.s_N[data.rows]))
 
     def _count(self, t_B: Tensor, s_B: Tensor) -> Tensor:

@@ -33,6 +33,7 @@ class SupCon(TwoStage):
     summary = "supervised contrastive learning, no fairness term"
     groups_in_turns = True
     unknown_groups = True
+    continuous = True
     reference = "Khosla et al., NeurIPS 2020 (SupCon)"
 
     class Config(TwoStageConfig):

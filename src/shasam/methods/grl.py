@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import torch.nn.functional as F
@@ -22,11 +23,13 @@ class GRL(CE):
     R_λ is the identity; its gradient is multiplied by -λ(p), with the ramp
     λ(p) = strength·(2 / (1 + exp(-slope·p)) - 1) over the share p of training that is done.
     The adversary has one output per group, however many there are, and is asked for the groups that
-    are known.
+    are known. Of a sensitive number it has one output, and its loss is the squared error of the
+    number's quantile, scaled to variance 1.
     """
 
     summary = "cross-entropy, and an adversary behind a gradient reversal that reads the group"
     unknown_groups = True
+    continuous = True
     reference = "Raff and Sylvester, DSAA 2018 (GRAD-pred); ramp: Ganin et al., JMLR 2016"
     dial = Dial("strength", (0.3, 1.0, 3.0))
 
@@ -43,7 +46,7 @@ class GRL(CE):
     def __init__(self, config: Config, encoder: Encoder, classes: int, groups: int) -> None:
         super().__init__(config, encoder, classes, groups)
         inside = encoder.out_dim
-        self.adversary = Classifier(inside, config.hidden, groups)
+        self.adversary = Classifier(inside, config.hidden, groups or 1)
 
     def compares_groups(self, stage: Stage) -> bool:
         return True
@@ -52,8 +55,13 @@ class GRL(CE):
         features_BD = self.encoder(batch.images)
         target = F.cross_entropy(self.classifier(features_BD), batch.t_B)
         factor = self.config.strength * dann_ramp(batch.progress, self.config.slope)
-        guess_BG, known_B = self.adversary(reverse_gradient(features_BD, factor)), batch.s_B >= 0
+        read, known_B = self.adversary(reverse_gradient(features_BD, factor)), batch.s_B >= 0
         if not bool(known_B.all()):
-            guess_BG = guess_BG[known_B]
-        group = F.cross_entropy(guess_BG, batch.s_B[known_B])
+            read = read[known_B]
+        if batch.windows is None:
+            group = F.cross_entropy(read, batch.s_B[known_B])
+        else:
+            u_B = batch.windows.quantile(batch.rows_B.cpu())[known_B.cpu()]
+            scaled_B = ((u_B - 0.5) * math.sqrt(12)).to(read)  # the deviation of a uniform number
+            group = F.mse_loss(read[:, 0].float(), scaled_B.float())
         yield "main", Losses(target + group, {"target": target.detach(), "group": group.detach()})

@@ -34,6 +34,7 @@ class JTT(CE):
     summary = "cross-entropy twice; what the first model gets wrong is drawn more often"
     groups_in_turns = True
     unknown_groups = True
+    continuous = True
     reference = "Liu et al., ICML 2021 (Just Train Twice)"
     dial = Dial("upweight", (2, 6, 20))
 

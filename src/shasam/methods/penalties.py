@@ -53,7 +53,12 @@ class Penalised(CE):
         features_BD, scores_BC = features_BD.float(), scores_BC.float()
         known_B = batch.s_B >= 0  # groups are compared over the rows that have one
         if not bool(known_B.all()):
-            batch = replace(batch, t_B=batch.t_B[known_B], s_B=batch.s_B[known_B])
+            batch = replace(
+                batch,
+                t_B=batch.t_B[known_B],
+                s_B=batch.s_B[known_B],
+                rows_B=batch.rows_B[known_B.to(batch.rows_B.device)],
+            )
             features_BD, scores_BC = features_BD[known_B], scores_BC[known_B]
         found = self.penalty(features_BD, scores_BC, batch)
         parts = {"target": target.detach(), self.part: found.detach()}
@@ -98,11 +103,15 @@ class MMDPenalty(Penalised):
 
 @register("hsic", kind="method")
 class HSICPenalty(Penalised):
-    """CE(t) + strength · mean over classes y of HSIC(f, s | y), a Gaussian and a delta kernel."""
+    """CE(t) + strength · mean over classes y of HSIC(f, s | y), a Gaussian and a delta kernel.
+
+    Of a sensitive number the second kernel is ``near`` of shasam.windows, a tent over quantiles.
+    """
 
     summary = "cross-entropy and the dependence (HSIC) of features and group within each class"
     groups_in_turns = True
     unknown_groups = True
+    continuous = True
     reference = "Gretton et al., ALT 2005; as a fairness penalty: Li et al., 2019, and FFB"
     dial = Dial("strength", (3.0, 10.0, 30.0))
     part = "hsic"
@@ -111,4 +120,10 @@ class HSICPenalty(Penalised):
     config: KernelConfig
 
     def penalty(self, features_BD: Tensor, scores_BC: Tensor, batch: Batch) -> Tensor:
-        return conditional_hsic(features_BD, batch.t_B, batch.s_B, sigma=self.config.sigma)
+        alike_BB = None
+        if batch.windows is not None:
+            rows = batch.rows_B.cpu()
+            alike_BB = batch.windows.near(rows, rows).to(features_BD.device)
+        return conditional_hsic(
+            features_BD, batch.t_B, batch.s_B, sigma=self.config.sigma, alike_BB=alike_BB
+        )

@@ -10,15 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from shasam.errors import InputError
+from shasam.errors import InputError, SpecError
 from shasam.losses.sets import (
+    Membership,
     PositiveForm,
     Represented,
     Smooth,
@@ -26,6 +27,7 @@ from shasam.losses.sets import (
     flcmi_terms,
     level_term,
     logdetcmi,
+    mean_term,
     unit_length,
 )
 from shasam.methods.base import Dial, Stage
@@ -139,6 +141,7 @@ class Shasam(TwoStage):
     summary = "the paper's system: sets mined by submodular functions, and FLCMI over them"
     groups_in_turns = True
     unknown_groups = True
+    continuous = True
     reference = "Majee & Iyer, WACV 2026; in a form that learns, see docs/paper.md"
     # narrower embeddings hold less of the group; its weight hardly changes anything
     dial = Dial("projection_dim", (128, 32, 8))
@@ -147,6 +150,13 @@ class Shasam(TwoStage):
 
     def __init__(self, config: SetsConfig, encoder: Encoder, classes: int, groups: int) -> None:
         super().__init__(config, encoder, classes, groups)
+        if groups == 0 and (config.objective == "logdetcmi" or config.smooth == "none"):
+            raise SpecError(
+                "the rows of a window have weights, which log-determinants and hard maxima do not "
+                "take; choose shasam or shasam-random with smooth lse, exact or linear"
+            )
+        if groups == 0:
+            check_form(config.smooth, config.positive_form, weighted=True)
         self.companion: nn.Module | None = None
         if config.companion:
             self.companion = Classifier(encoder.out_dim, None, classes)
@@ -190,26 +200,23 @@ class Shasam(TwoStage):
             if c.objective == "logdetcmi":
                 values.append(logdetcmi(z, *sets, ridge=c.ridge, attraction=c.attraction))
                 continue
-            terms = flcmi_terms(
-                z,
-                *sets,
-                smooth=c.smooth,
-                temperature=c.temperature,
-                represented=c.represented,
-                positive_form=c.positive_form,
-                conditional_gain=c.conditional_gain,
-            )
-            values.append(terms.mean())
-            level = level_term(
-                *map(len, sets),
-                smooth=c.smooth,
-                temperature=c.temperature,
-                represented=c.represented,
-                positive_form=c.positive_form,
-                conditional_gain=c.conditional_gain,
-            )
-            wrong.append((terms.detach() > level).float().mean())
-        value = torch.stack(values).mean()
+            weights: Membership | None = None
+            if triplet.weights is not None:
+                a, p, n = (w.to(z.device).repeat(batch.views) for w in triplet.weights)
+                weights = (a, p, n)
+            form: dict[str, Any] = {
+                "smooth": c.smooth,
+                "temperature": c.temperature,
+                "represented": c.represented,
+                "positive_form": c.positive_form,
+                "conditional_gain": c.conditional_gain,
+            }
+            terms = flcmi_terms(z, *sets, **form, weights=weights)
+            values.append(mean_term(terms, c.represented, weights))
+            sizes = map(len, sets) if weights is None else (float(w.sum()) for w in weights)
+            wrong.append((terms.detach() > level_term(*sizes, **form)).float().mean())
+        # a small batch may lack every window of its step
+        value = torch.stack(values).mean() if values else z.sum() * 0.0
         share = float(torch.stack(wrong).mean()) if wrong else None
         # under log-sum-exp every term has a gradient, on either side
         active, wrong_side = (share, None) if c.smooth == "none" else (None, share)
@@ -239,6 +246,7 @@ class ShasamRandom(Shasam):
     summary = "SHaSaM's objective on sets that are drawn at random, not mined"
     groups_in_turns = True
     unknown_groups = True
+    continuous = True
     Config = RandomSetsConfig
 
 

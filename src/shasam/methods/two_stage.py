@@ -23,8 +23,9 @@ from shasam.losses.sets import unit_length
 from shasam.methods.base import Method, MethodConfig, Stage
 from shasam.mining import MiningConfig
 from shasam.models import Classifier, Encoder, ProjectionHead
-from shasam.sampling import BatchPlan, MinedPlan, TrainingRows
+from shasam.sampling import BatchPlan, TrainingRows
 from shasam.types import Batch, Head, Losses
+from shasam.window_batches import mined_plan
 
 
 class TwoStageConfig(MethodConfig):
@@ -109,6 +110,8 @@ class TwoStage(Method):
         # what a row of a cell weighs for the classifiers of the other way, by each attribute that
         # takes turns; set with the batch plan
         self.register_buffer("reweight_KCG", torch.ones(1, classes, groups), persistent=False)
+        # what each row weighs for them, where the sensitive attribute is a number
+        self.reweight_N: Tensor | None = None
 
     def learn_stage(self) -> Stage:
         """Two views of each image, in batches as they come or as they are mined."""
@@ -116,7 +119,7 @@ class TwoStage(Method):
 
     def batch_plan(self, stage: Stage, data: TrainingRows) -> BatchPlan:
         if stage.sampling == "mined":
-            return MinedPlan(data, self.config.mining)
+            return mined_plan(data, self.config.mining)
         return super().batch_plan(stage, data)
 
     def learn(self, z: Tensor, batch: Batch) -> Losses:
@@ -140,6 +143,13 @@ class TwoStage(Method):
     def begin_stage(self, stage: Stage, data: TrainingRows) -> None:
         """The weights of the cells for the classifiers of the other way."""
         if stage.name != "classify":
+            return
+        if data.windows is not None:
+            rows = data.rows.cpu()
+            weight_n = data.windows.weights(data.t_N.cpu()[rows], rows)
+            self.reweight_N = torch.ones(len(data.t_N))
+            weight_n = weight_n.reciprocal() if self.other == "natural" else weight_n
+            self.reweight_N[rows] = weight_n.float()
             return
         turns = data.turns or (data.s_N,)
         groups = max(self.groups, *(int(s_N.max()) + 1 for s_N in turns))
@@ -166,8 +176,7 @@ class TwoStage(Method):
         if not features:
             with torch.no_grad():
                 features = self.features(batch.images)
-        weight_B = self.reweight_KCG[batch.turn, batch.t_VB, batch.s_VB]
-        weight_B = torch.where(batch.s_VB < 0, 1.0, weight_B)  # one without a group is in no cell
+        weight_B = self._weight_of(batch)
         parts = {}
         for kind, scores in self.classify(features).items():
             loss_B = F.cross_entropy(scores, batch.t_VB, reduction="none")
@@ -175,6 +184,16 @@ class TwoStage(Method):
             parts[kind] = (loss_B * weight_B if weighed else loss_B).mean()
         total = torch.stack(list(parts.values())).sum()
         yield "classifier", Losses(total, {kind: loss.detach() for kind, loss in parts.items()})
+
+    def _weight_of(self, batch: Batch) -> Tensor:
+        """What the rows of a batch weigh for the classifiers of the other way."""
+        if batch.windows is not None and self.reweight_N is None:
+            return torch.ones_like(batch.t_VB, dtype=torch.float32)
+        if self.reweight_N is not None:
+            weight_B = self.reweight_N[batch.rows_B.cpu()].to(batch.t_B.device)
+            return weight_B.repeat(batch.views)
+        weight_B = self.reweight_KCG[batch.turn, batch.t_VB, batch.s_VB]
+        return torch.where(batch.s_VB < 0, 1.0, weight_B)  # one without a group is in no cell
 
     def features(self, images: Tensor) -> dict[str, Tensor]:
         """``encoder`` as it comes, ``projection`` at unit length."""

@@ -166,6 +166,13 @@ class MiningConfig(BaseModel):
         description="With all pairs: every pair has the images that were chosen for it, or shares "
         "all images of the batch that fit it.",
     )
+    windows: int | None = Field(
+        None,
+        ge=1,
+        le=1000,
+        description="Of a sensitive number: windows in a step; null: 8 where sets share the batch, "
+        "2 where each has its own images.",
+    )
     pair_sampling: PairSampling = Field("uniform", description="How one pair is drawn.")
     small_pool: Literal["redraw", "repeat", "shrink"] = Field(
         "repeat",
@@ -206,6 +213,8 @@ class MiningConfig(BaseModel):
         body: dict[str, Any] = dump(self)
         if self.k is None:
             body.pop("k", None)
+        if self.windows is None:
+            body.pop("windows", None)
         if self.miner == "shasam":
             body.pop("miner", None)
         if self.pairs == "one":  # a pair that is alone has its roles to itself

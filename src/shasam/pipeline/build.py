@@ -49,6 +49,7 @@ def check_start(spec: RunSpec) -> None:
 
 def _method(spec: RunSpec, encoder: nn.Module, classes: int, groups: int) -> Method:
     kind = lookup("method", spec.method)
+    groups = 0 if spec.data.sensitive_as == "number" else groups
     method: Method = kind(kind.Config.model_validate(spec.options), encoder, classes, groups)
     if spec.train.calibrate:
         method.make_room_for_temperature()

@@ -23,6 +23,7 @@ from shasam.errors import DataError, InputError
 from shasam.output import cell_text, text_cells
 from shasam.pipeline.load import UNKNOWN, Answer, Model
 from shasam.rule_text import columns_of_rule
+from shasam.runs.directory import attribute_columns
 from shasam.tables import NO_VALUE, TableFile, open_table
 
 AHEAD = 2  # batches that are decoded while one is predicted
@@ -162,12 +163,23 @@ def other_columns(model: Model, table: TableFile, keep: str, used: Sequence[str]
 
 
 def _truth(model: Model, table: TableFile) -> dict[str, list[str]]:
-    """The target and the group of each row, where the table has the columns for both."""
+    """The target and the group of each row, where the table has the columns for both.
+
+    A sensitive number stays a number, under its own name.
+    """
     data, found = model.spec.data, {}
     for role, rules, names in (
         ("target", (data.target,) if data.target else (), model.classes),
         ("sensitive", data.sensitive or (), model.groups),
     ):
+        if role == "sensitive" and data.sensitive_as == "number":
+            (column,) = rules
+            if column not in table.column_names:
+                return {}
+            values = table.read([column]).column(column).to_pylist()
+            name = attribute_columns([column])[0]
+            found[name] = ["" if value is None else str(value) for value in values]
+            continue
         labelled = [_labelled(rule, role, table) for rule in rules]
         known = [labelling for labelling in labelled if labelling is not None]
         if not rules or len(known) < len(rules):

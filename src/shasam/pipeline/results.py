@@ -21,7 +21,15 @@ from shasam.data.rules import apply_rule
 from shasam.errors import Argument, DataError, ShasamWarning
 from shasam.keyed import text_key
 from shasam.methods.base import Method
-from shasam.metrics import Counts, Estimate, adjusted, as_json, evaluate, fit_temperature
+from shasam.metrics import (
+    Counts,
+    Estimate,
+    adjusted,
+    as_json,
+    evaluate,
+    evaluate_curves,
+    fit_temperature,
+)
 from shasam.metrics.intervals import draws_of_runs
 from shasam.metrics.learnt import Learnt, Skill, log_losses
 from shasam.models import Classifier
@@ -315,9 +323,16 @@ def metrics_of_attributes(
 
 
 def names_by_attribute(data: TrainingData, rows: np.ndarray) -> dict[str, pa.Array]:
-    """The names of the groups of rows by each of several attributes, by column; {} of one."""
+    """The names of the groups of rows by each of several attributes, by column; {} of one.
+
+    Of a sensitive number it is the number, under its name.
+    """
     manifest = data.manifest
     columns = attribute_columns([a.name for a in manifest.attributes])
+    if manifest.number_N is not None:
+        number_n = manifest.number_N[rows]
+        kept = pa.array(number_n, pa.float64(), mask=np.isnan(number_n))
+        return {attribute_columns([manifest.number])[0]: kept}
     return {
         column: pa.array(
             [a.groups[code] if code >= 0 else None for code in s_N[rows].tolist()], pa.string()
@@ -326,6 +341,18 @@ def names_by_attribute(data: TrainingData, rows: np.ndarray) -> dict[str, pa.Arr
             columns, manifest.attributes, manifest.attribute_codes, strict=True
         )
     }
+
+
+def curves_of(predictions: Predictions, data: TrainingData, number_n: np.ndarray) -> dict[str, Any]:
+    """The rates along the sensitive number and their metrics, of the rows that have one."""
+    known = predictions.sensitive >= 0
+    found = evaluate_curves(
+        predictions.target[known],
+        predictions.prediction[known],
+        number_n[known],
+        classes=data.manifest.target_names,
+    )
+    return {"attribute": data.manifest.number, **found.as_dict()}
 
 
 def cells_of(predictions: Predictions, data: TrainingData) -> dict[str, list[list[int]]]:
@@ -491,7 +518,10 @@ def _write(
     metrics[split] = metrics_of(own, data)
     if (unknown := int((own.sensitive < 0).sum())) > 0:
         metrics.setdefault("without_group", {})[split] = unknown
-    if groups:
+    if data.manifest.number_N is not None:
+        if split == "test":
+            metrics["along"] = {split: curves_of(own, data, data.manifest.number_N[rows])}
+    elif groups:
         metrics.setdefault("attributes", {})[split] = metrics_of_attributes(own, data, rows)
     cells = metrics.setdefault("cells", {})
     cells[split] = cells_of(own, data)

@@ -127,6 +127,16 @@ class NumberSubject:
             return None
         return f"By {self.attribute}: {self._line(max(sure, key=lambda c: gaps[c.rate].value))}"
 
+    @property
+    def in_short(self) -> list[str]:
+        """Of a run: the widest gap that is shown, and what the groups beside it are."""
+        none = f"No rate is shown to change along {self.attribute} by more than chance gives."
+        taken = self.taken.removesuffix(", without groups.")
+        return [
+            self.headline or none,
+            f"{taken}; where groups are named, they are quarters of the {self.unit}.",
+        ]
+
     def _line(self, c: RateCurve) -> str:
         who, _, called = c.says.partition(", ")
         if not c.defined:

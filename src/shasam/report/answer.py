@@ -12,7 +12,7 @@ from typing import Any
 from shasam.errors import ShasamError
 from shasam.metrics import Estimate
 from shasam.metrics.paired import Comparison, compare
-from shasam.report.runs import predictions_of, recorded_subject
+from shasam.report.runs import by_number, predictions_of, recorded_subject
 from shasam.report.subject import Subject
 from shasam.report.verdict import comparison_line, count, percent
 from shasam.runs.directory import RunDirectory
@@ -78,6 +78,8 @@ class RunAnswer:
             )
         with suppress(KeyError, TypeError, ValueError):  # none, or not as this package writes it
             said.append(inferred_line(self.run.metrics()["inferred_groups"], unit))
+        if (along := by_number(self.run)) is not None:
+            said += along.in_short
         if several := gaps_by_attribute(self.run):
             said.append(several)
         if self.plain is not None and self.found is not None:

@@ -17,7 +17,7 @@ from shasam.metrics.slices import column_of_rule, is_rule
 from shasam.registry import did_you_mean
 from shasam.rule_text import columns_of_rule
 from shasam.runs.directory import attribute_columns
-from shasam.tables import NO_VALUE, Missing, TableFile, advice
+from shasam.tables import MOST_AS_GROUPS, NO_VALUE, Missing, TableFile, advice
 from shasam.types import Context
 
 # -------------------------------------------------------------------------------------------------
@@ -29,7 +29,6 @@ PREDICTIONS = ("prediction", "predicted", "y_pred")
 SENSITIVE = ("sensitive", "group")
 COUNTS = ("n", "count")
 ID = "id"
-MOST_AS_GROUPS = 20  # different numbers; a column of more is followed as it is
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import os
+import shlex
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
@@ -28,6 +29,7 @@ from shasam.report.fronts import ThresholdFront
 from shasam.report.model_section import Budget, detail, strongest, tiles
 from shasam.report.runs import (
     by_attribute,
+    by_number,
     learnt_of,
     opened_runs,
     recorded_subject,
@@ -95,7 +97,7 @@ def write_report(
         raise InputError("a report needs at least one run directory")
     opened = opened_runs([Path(path) for path in runs])
     out = Path(out)
-    single = len(opened) == 1
+    single, along = len(opened) == 1, None
     chosen = opened if single else _representatives(opened)
     if recorded:
         subjects = [recorded_subject(run, draws, seed, complete=True) for run in chosen]
@@ -122,6 +124,7 @@ def write_report(
     if single:
         context |= _of_one(run, subjects[0], details[0])
         context |= _of_attributes(by_attribute(run, draws, seed))
+        along = by_number(run, draws, seed)
     else:
         context |= _comparison(opened, settings)
     left = len({r.method for r in opened}) - len(chosen)
@@ -137,6 +140,8 @@ def write_report(
         )
         + (f"\n# and so on for {len(opened) - 8} more runs" if len(opened) > 8 else ""),
     }
+    if along is not None:
+        context |= _of_number(along, context)
     # in a run's own folder: whatever lies there under its name
     own = out.parent in {run.path for run in opened}
     (write_atomic if own else write_named)(out, render(context))
@@ -185,6 +190,18 @@ def _of_attributes(subjects: Sequence[Subject]) -> dict[str, Any]:
         "attributes": [
             detail(s, None, f"a{i}", Budget(0), brief=True) for i, s in enumerate(single)
         ],
+    }
+
+
+def _of_number(along: NumberSubject, context: Mapping[str, Any]) -> dict[str, Any]:
+    """What a run with a sensitive number says first: its curves, and what its groups are."""
+    audit = str(context["recompute"]).partition(" --strata")[0]
+    return {
+        "verdict": [*along.in_short, *context["verdict"]],
+        "beside": [line for line in context.get("beside", []) if line not in along.in_short],
+        "numbers": [along.section()],
+        "method_note": f"{context['method_note']} {NOTE}",
+        "recompute": f"{context['recompute']}\n{audit} --sensitive {shlex.quote(along.attribute)}",
     }
 
 

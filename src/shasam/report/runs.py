@@ -13,10 +13,11 @@ from shasam.errors import ShasamWarning
 from shasam.metrics import Estimate, adjusted, catalogue, names_of, values
 from shasam.metrics.intervals import draws_of_runs
 from shasam.metrics.learnt import Learnt, Skill
+from shasam.report.along import NumberSubject
 from shasam.report.columns import Columns
 from shasam.report.predictions import read_predictions
 from shasam.report.subject import OF_RUNS, AuditOptions, Subject, counts_of
-from shasam.runs.directory import PREDICTIONS, RunDirectory
+from shasam.runs.directory import PREDICTIONS, RunDirectory, attribute_columns
 from shasam.spec.fields import DataSpec, TrainSpec
 from shasam.types import Predictions
 
@@ -103,6 +104,16 @@ def by_attribute(run: RunDirectory, draws: int = 2000, seed: int = 0) -> list[Su
         found.append(Subject.of(rows, drawn, unit=run.unit, method=run.method, seed=run.seed))
     estimates = adjusted([subject.estimates for subject in found], OF_RUNS.level)
     return [s.with_estimates(e, len(found)) for s, e in zip(found, estimates, strict=True)]
+
+
+def by_number(run: RunDirectory, draws: int = 2000, seed: int = 0) -> NumberSubject | None:
+    """A run along the sensitive number that it was trained with; None where it had groups."""
+    name = run.metadata.get("number")
+    if not name:
+        return None
+    column = attribute_columns([name])[0]
+    (rows,) = _read(run, Columns(sensitive=(column,), continuous=(column,), missing="drop"))
+    return replace(NumberSubject.of(rows, replace(OF_RUNS, draws=draws, seed=seed)), unit=run.unit)
 
 
 def learnt_of(run: RunDirectory) -> Learnt:

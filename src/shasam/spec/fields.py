@@ -146,6 +146,19 @@ class DataSpec(BaseModel):
         description="With several sensitive attributes: their intersections are the groups "
         "(cross), or every attribute has its own groups and batches, in turns (each).",
     )
+    sensitive_as: Literal["auto", "groups", "number"] = Field(
+        "auto",
+        description="How a numeric sensitive column is taken: every value as a group (groups), as "
+        "a number without groups, such as age in years (number), or as a number where a table has "
+        "more than 20 different values (auto).",
+    )
+    bandwidth: float = Field(
+        0.1,
+        gt=0,
+        le=1,
+        description="Of a sensitive number: how far a window reaches to each side, as a share of "
+        "the training rows.",
+    )
     setting: str | None = Field(
         None, description="Named pair of target and sensitive attribute, such as CelebA's a/m."
     )
@@ -242,12 +255,26 @@ class DataSpec(BaseModel):
     def _groups_of_several(self) -> DataSpec:
         if self.groups == "each" and len(self.sensitive or ()) < 2:
             raise ValueError("groups=each is for several sensitive attributes; name two or more")
+        if self.sensitive_as == "number" and len(self.sensitive or ()) > 1:
+            raise ValueError(
+                "sensitive_as=number is for one sensitive attribute; make groups of each by a "
+                "rule, such as age<35"
+            )
+        if self.sensitive_as == "number" and self.missing == "group":
+            raise ValueError(
+                "missing=group makes a group, and sensitive_as=number has none; say drop, or use"
+            )
         return self
 
     @model_validator(mode="after")
     def _groups_that_are_unknown(self) -> DataSpec:
         if self.known_groups is not None and self.missing not in UNKNOWN:
             raise ValueError("known_groups hides groups; say missing=use or missing=infer as well")
+        if self.missing == "infer" and self.sensitive_as == "number":
+            raise ValueError(
+                "missing=infer infers groups, and a number has none; say missing=use, or make "
+                "groups by a rule, such as age<35"
+            )
         if self.missing == "infer" and len(self.sensitive or ()) > 1:
             raise ValueError(
                 "missing=infer infers one sensitive attribute; name one, or say missing=use"
@@ -265,6 +292,10 @@ class DataSpec(BaseModel):
             body.pop("groups", None)
         if self.known_groups is None:
             body.pop("known_groups", None)
+        if self.sensitive_as == "auto":
+            body.pop("sensitive_as", None)
+        if self.sensitive_as != "number":
+            body.pop("bandwidth", None)
         return body
 
     @property

@@ -180,7 +180,10 @@ def resolve(
         chosen = chosen_precision(inputs_of(data.name), data.size)
         train = train.model_copy(update={"precision": chosen})
     update = {"options": options, "model": full, "data": data, "train": train}
-    return spec.model_copy(update=update)
+    spec = spec.model_copy(update=update)
+    if errors := groups_that_do_not_fit(spec):  # what the files have told may not fit
+        raise SpecError("the specification has errors:\n  " + "\n  ".join(errors))
+    return spec
 
 
 def _with_size(data: DataSpec, model: ModelSpec, asked: Mapping[str, Any]) -> DataSpec:
@@ -290,6 +293,13 @@ def inputs_that_do_not_fit(spec: RunSpec) -> list[str]:
 def groups_that_do_not_fit(spec: RunSpec) -> list[str]:
     """What is wrong where a method meets groups that it cannot take."""
     method = lookup("method", spec.method)
+    if spec.data.sensitive_as == "number" and not method.continuous:
+        able = [name for name, kind in entries("method").items() if kind.continuous]
+        rule = f"{(spec.data.sensitive or ('age',))[0]}<35"
+        return [
+            f"data.sensitive: {spec.method} needs groups, and {rule[:-3]} is followed as a "
+            f"number; make groups by a rule, such as '{rule}', or choose one of {', '.join(able)}"
+        ]
     if spec.data.groups == "each" and not method.groups_in_turns:
         able = [name for name, kind in entries("method").items() if kind.groups_in_turns]
         return [

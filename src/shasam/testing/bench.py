@@ -22,9 +22,11 @@ from shasam.sampling import BatchPlan, TrainingRows
 from shasam.spec.fields import StageSpec
 from shasam.training.stage import make_optimizer, plan_of, set_modes
 from shasam.types import Batch, Losses, Predictions
+from shasam.windows import Windows
 
 SIZE = 32  # pixels
 NUMBERS = 24  # in a vector
+BANDWIDTH = 0.3  # of windows of a number
 PROGRESS = 0.37  # so that ramps and late starts are under way
 
 
@@ -53,9 +55,11 @@ class Lab:
     classes: int = 2
     groups: int = 2
     inputs: Literal["images", "vectors"] = "images"
+    number: bool = False  # the sensitive attribute is a number, in whose order the groups are
     images: Tensor = field(init=False)
     t_N: Tensor = field(init=False)
     s_N: Tensor = field(init=False)
+    windows: Windows | None = field(init=False)
 
     def __post_init__(self) -> None:
         # about 64 rows, more where class and group go together, mixed; class and group each shift
@@ -76,28 +80,34 @@ class Lab:
         shift_t = torch.randn(self.classes, *one, generator=g)
         shift_s = torch.randn(self.groups, *flat, generator=g)
         noise = torch.randn(count, *one, generator=g)
+        within = torch.rand(count, generator=torch.Generator().manual_seed(4))
+        rows, number_N = torch.arange(count), self.s_N + within
+        self.windows = Windows.along(number_N, rows, BANDWIDTH) if self.number else None
         self.images = 0.3 * noise + 0.6 * shift_t[self.t_N] + 0.5 * shift_s[self.s_N]
 
     def build(self, seed: int = 0, changes: Mapping[str, float] | None = None) -> Method:
         """A fresh method with the weights of a seed, and some settings changed."""
         config = self.config.model_copy(update=changes) if changes else self.config
+        groups = 0 if self.number else self.groups
         torch.manual_seed(seed)
         if self.encoder is not None:
-            return self.method(config, self.encoder(), self.classes, self.groups)
+            return self.method(config, self.encoder(), self.classes, groups)
         if self.inputs == "vectors":
-            return self.method(config, small_mlp(), self.classes, self.groups)
+            return self.method(config, small_mlp(), self.classes, groups)
         try:
-            return self.method(config, small_resnet(), self.classes, self.groups)
+            return self.method(config, small_resnet(), self.classes, groups)
         except SpecError:  # it says that it needs a ViT
             torch.manual_seed(seed)
-            return self.method(config, small_vit(), self.classes, self.groups)
+            return self.method(config, small_vit(), self.classes, groups)
 
     def plan(self, method: Method, stage: Stage, size: int) -> BatchPlan:
         rows = torch.arange(len(self.t_N))
         if stage.sampling == "mined":  # two anchors, positives and negatives of every pair
             size = max(size, 6 * self.classes * self.groups)
         read = self.images.__getitem__
-        data = TrainingRows(self.t_N, self.s_N, rows, size, seed=5, images=read)
+        data = TrainingRows(
+            self.t_N, self.s_N, rows, size, seed=5, images=read, windows=self.windows
+        )
         method.begin_stage(stage, data)
         return plan_of(method, stage, data)
 
@@ -149,6 +159,7 @@ class Lab:
             progress=PROGRESS,
             triplets=triplets,
             features=features,
+            windows=self.windows,
         )
 
     def validation(self, method: Method) -> Predictions:

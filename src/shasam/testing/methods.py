@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from shasam.extras import need
@@ -25,6 +25,7 @@ from shasam.sampling import Draw, MinedPlan
 from shasam.testing.bench import Lab, copies, optimizers, take_steps, trained, yields
 from shasam.training.stage import check_groups, set_modes
 from shasam.types import Batch, Losses
+from shasam.window_batches import WindowPlan
 
 # -------------------------------------------------------------------------------------------------
 # The part of `check_method` about odd batches, seeds, predictions, files and memory.
@@ -246,9 +247,13 @@ def _walk(lab: Lab, stage: Stage, oracle: PickOracle | None) -> None:
         encoder.enter(step)
         drawn = plan.draw(plan.epoch_of(step), step, encoder)
         _labels(lab, drawn)
+        if isinstance(plan, WindowPlan):
+            _memberships(plan, drawn)
         while isinstance(plan, MinedPlan) and spy is not None and spy.calls:
             ground, pools, k, mined = spy.calls.pop()
             _picked(lab, refresh, encoder, drawn, ground, pools, mined)
+            if isinstance(plan, WindowPlan):
+                _in_one_window(plan, _nearest_rows(encoder, ground)[1], pools)
             if oracle is not None:
                 oracle(method, ground, pools, k, mined)
             calls += 1
@@ -269,12 +274,44 @@ def _labels(lab: Lab, drawn: Draw) -> None:
         ):
             rows = drawn.rows_B[getattr(triplet, name)]
             fits = (lab.t_N[rows] == triplet.target) == same_t
-            fits &= (lab.s_N[rows] == triplet.sensitive) == same_s
+            if lab.windows is None:
+                fits &= (lab.s_N[rows] == triplet.sensitive) == same_s
             if len(rows) == 0 or not bool(fits.all()):
                 raise ContractError(
                     f"the {name} of target {triplet.target} and group {triplet.sensitive} are "
                     f"rows with other labels, or none"
                 )
+
+
+def _nearest_rows(encoder: ScriptedEncoder, ground: Ground) -> tuple[Tensor, Tensor]:
+    """Whose embeddings a ground set has: the cosine to the nearest that is known, and its row."""
+    cosine, rows_V = (F.normalize(ground.z_VD, dim=1) @ encoder.last_ND.T).max(dim=1)
+    return cosine, rows_V
+
+
+def _memberships(plan: WindowPlan, drawn: Draw) -> None:
+    """The weights of a triplet are those of one window of the step, and none is 0."""
+    windows = plan.windows
+    near_BK = windows.near(drawn.rows_B, plan.middles).float()
+    for triplet in drawn.triplets:
+        if triplet.weights is None:
+            raise ContractError("a mined batch along a number has triplets without weights")
+        fits = torch.ones(len(plan.middles), dtype=torch.bool)
+        for name, own in zip(SETS, triplet.weights, strict=True):
+            wanted = near_BK[getattr(triplet, name)]
+            wanted = 1 - wanted if name == "positives" else wanted
+            fits &= (wanted - own[:, None]).abs().amax(0) < 1e-6
+            if not bool((own > 0).all()):
+                raise ContractError(f"{name} have rows that do not belong to them at all")
+        if not bool(fits.any()):
+            raise ContractError("the weights of a triplet are those of no window of its step")
+
+
+def _in_one_window(plan: WindowPlan, rows_V: Tensor, pools: Pools) -> None:
+    """Candidates belong to their set more than to another, by one window of the step."""
+    near = [plan.windows.near(rows_V[getattr(pools, name)], plan.middles) > 0.5 for name in SETS]
+    if not bool((near[0].all(0) & (~near[1]).all(0) & near[2].all(0)).any()):
+        raise ContractError("candidates of a window do not belong to it, or positives do")
 
 
 def _picked(
@@ -289,7 +326,7 @@ def _picked(
     """What the miner was given is young enough and has the right labels; its picks are used."""
     if ground.z_VD.requires_grad:
         raise ContractError("the embeddings that it mines have a gradient")
-    cosine, rows_V = (F.normalize(ground.z_VD, dim=1) @ encoder.last_ND.T).max(dim=1)
+    cosine, rows_V = _nearest_rows(encoder, ground)
     limit = 0 if refresh == "live" else refresh if isinstance(refresh, int) else STEPS
     if float(cosine.min()) < 1 - 1e-4 or int(encoder.made_N[rows_V].min()) < encoder.step - limit:
         raise ContractError(f"it mines from embeddings older than refresh={refresh!r}")
@@ -298,7 +335,10 @@ def _picked(
     t, s = pools.target, pools.sensitive
     for name, same_t, same_s in zip(SETS, (True, True, False), (True, False, True), strict=True):
         rows = rows_V[getattr(pools, name)]
-        if not bool((((lab.t_N[rows] == t) == same_t) & ((lab.s_N[rows] == s) == same_s)).all()):
+        fits = (lab.t_N[rows] == t) == same_t
+        if lab.windows is None:
+            fits &= (lab.s_N[rows] == s) == same_s
+        if not bool(fits.all()):
             raise ContractError(f"candidates for {name} of target {t}, group {s} have other labels")
         chosen = rows_V[getattr(mined, name)]
         if not bool(torch.isin(chosen, rows).all()):
@@ -518,6 +558,20 @@ def rows_without_group(lab: Lab) -> str | None:
     return None
 
 
+def along_a_number(lab: Lab) -> str | None:
+    """The promises that a sensitive number could break, with soft sets in place of groups."""
+    if not lab.method.continuous:
+        return "it takes groups alone"
+    other = replace(lab, number=True)
+    _movement(other)
+    check_mined(other, None)
+    finite_at_edges(other)
+    deterministic(other)
+    predictions(other, None)
+    saved_and_loaded(other)
+    return None
+
+
 # -------------------------------------------------------------------------------------------------
 # `check_method`: a method does what it says, on small images or vectors, in seconds.
 #
@@ -625,6 +679,7 @@ def check_method(
         "deterministic": lambda: deterministic(lab),
         "predictions": lambda: predictions(lab, oracle_logits),
         "saved and loaded": lambda: saved_and_loaded(lab),
+        "along a number": lambda: along_a_number(lab),
         "overfits": lambda: overfits(lab, overfit_steps) if overfit else "not asked for",
     }
     checked, skipped = [], {}

@@ -18,6 +18,7 @@ from shasam.sampling import BatchPlan, Draw, TrainingRows
 from shasam.spec.fields import StageSpec, TrainSpec
 from shasam.training.checkpoint import Checkpoint
 from shasam.training.runtime import Fabric
+from shasam.windows import Windows
 
 # -------------------------------------------------------------------------------------------------
 # The progress of a run: everything of it that a checkpoint keeps as JSON.
@@ -507,14 +508,16 @@ def views_on_images(method: Method, train: TrainSpec, images: int) -> int:
     """
     rows = torch.arange(images)
     # equal cells: they decide which rows are drawn, not how many
-    t_N, s_N = rows % method.classes, rows // method.classes % method.groups
+    t_N, s_N = rows % method.classes, rows // method.classes % (method.groups or 2)
+    windows = None if method.groups else Windows.along(rows.double(), rows, 1.0)
     total = 0
     for stage in method.stages():
         if stage.inputs != "images":
             continue
         spec = train.stage(stage.name)
         size = batch_size_of(stage, spec, train.stage_key(stage.name), images, world=1)
-        plan = method.batch_plan(stage, TrainingRows(t_N, s_N, rows, size, 0, stage.views))
+        data = TrainingRows(t_N, s_N, rows, size, 0, stage.views, windows=windows)
+        plan = method.batch_plan(stage, data)
         steps = spec.steps or plan.steps_of(spec.epochs or 1)
         total += steps * (plan.batch_size or size) * stage.views
     return total

@@ -70,6 +70,7 @@ from shasam.training.stage import (
     set_rate,
 )
 from shasam.types import Batch, Losses
+from shasam.windows import Windows
 
 # -------------------------------------------------------------------------------------------------
 # The views of a batch: augmented images, or views of vectors.
@@ -137,8 +138,10 @@ class BatchMaker:
         views: Views,
         seed: int,
         in_turns: bool = False,
+        windows: Windows | None = None,
     ) -> None:
         self.method, self.data, self.fabric = method, data, fabric
+        self.windows = windows
         self.views, self.seed = views, seed
         manifest = data.manifest
         self.t_N, self.s_N = torch.tensor(manifest.t_N), torch.tensor(manifest.s_N)
@@ -172,6 +175,7 @@ class BatchMaker:
             triplets=drawn.triplets,
             features=features,
             turn=turn,
+            windows=self.windows,
             observe=lambda z: run.plan.observe(drawn.rows_B, z.detach().float()),
         )
 
@@ -351,6 +355,7 @@ class Trainer:
         fabric: Fabric,
         views: ViewsSpec | None = None,
         in_turns: bool = False,
+        bandwidth: float = 0.1,
         runtime: Runtime | None = None,
         directory: Path | None = None,
         log: RunLog | None = None,
@@ -366,7 +371,10 @@ class Trainer:
         self.val_rows = torch.as_tensor(data.rows("val")).clone()
         check_selection(spec.selection, data.manifest.s_N[self.val_rows.numpy()])
         self.views = Views(method, data, views or ViewsSpec(), image_size)
-        self.batches = BatchMaker(method, data, fabric, self.views, seed, in_turns)
+        number_N, windows = data.manifest.number_N, None
+        if number_N is not None:
+            windows = Windows.along(torch.tensor(number_N), self.train_rows, bandwidth)
+        self.batches = BatchMaker(method, data, fabric, self.views, seed, in_turns, windows)
         self.views.begin(self.batches.t_N, self.batches.s_N, self.train_rows)
         share = self.batches.share if self.batches.cut == 1 else None
         self.stepper = Stepper(method, check_groups(method), data, fabric, share, directory)
@@ -380,7 +388,7 @@ class Trainer:
     def of_run(cls, spec: RunSpec, method: Method, data: TrainingData, **more: Any) -> Trainer:
         """Make the trainer that the specification of a run describes."""
         more |= {"seed": spec.seed, "image_size": spec.data.size, "views": spec.data.views}
-        more |= {"in_turns": spec.data.groups == "each"}
+        more |= {"in_turns": spec.data.groups == "each", "bandwidth": spec.data.bandwidth}
         return cls(method, data, spec.train, **more)
 
     def _set_state(self, state: State) -> None:
@@ -492,8 +500,10 @@ class Trainer:
         seed = text_key(self.seed, stage.name, "plan")
         labels = (self.batches.t_N, self.batches.s_N, self.train_rows)
         named = f"{key}.batch_views"
-        turns = self.batches.turns
-        return TrainingRows(*labels, size, seed, stage.views, named, self.batches.plain, turns)
+        turns, windows = self.batches.turns, self.batches.windows
+        return TrainingRows(
+            *labels, size, seed, stage.views, named, self.batches.plain, turns, windows
+        )
 
     def _prepare(self, stage: Stage, checkpoint: Checkpoint | None) -> StageRun:
         rows, data = self.train_rows, self._training_rows(stage)

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from shasam.data.folder import check_named, read_own, split_and_identity, text
-from shasam.data.source import Listing, Progress, Source
+from shasam.data.source import Listing, Progress, Source, taken_as
 from shasam.data.vector_files import TABLES, VectorRows, VectorStore, open_features, width_of
 from shasam.errors import Argument, DataError
 from shasam.files import remembered_sha256
@@ -39,7 +39,9 @@ class Embeddings(Source):
             return spec
         dim = width_of(spec.features, spec.features_key)
         changes = {"features_sha256": remembered_sha256(spec.features), "features_dim": dim}
-        return spec.model_copy(update=changes)
+        found = spec.model_copy(update=changes)
+        own = spec.csv is None and spec.features.suffix.lower() in TABLES
+        return taken_as(found, spec.features) if own else found
 
     @cached_property
     def _file(self) -> Path:
