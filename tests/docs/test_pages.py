@@ -54,6 +54,7 @@ ONLY_PARSED = {
     "shasam embed --encoder efficientnet-lite0 --data celeba --root DIR --allow-missing --size 128 --out celeba.parquet": "minutes",  # noqa: E501
     "shasam reproduce table2 --profile frozen --features celeba.parquet --seeds 10 --keep experiments/frozen-efficientnet": REPRODUCED,  # noqa: E501
     "python -m experiments.learns": "hours",
+    "shasam compare --trials 20": "half an hour; tests/runs/test_search.py has its own",
     "shasam select s3://bucket/shards -k 1000 --engine ray --group-column country --at-most 50": "needs a bucket",  # noqa: E501
     "shasam audit served.csv --label smiling --sensitive gender": "the run of this test has other classes; test_serving.py has its own",  # noqa: E501
 }
