@@ -9,10 +9,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from experiments import (
+    ages,
     curves,
     forest,
     fronts,
     heads,
+    known,
     learns,
     learnt,
     mined,
@@ -84,6 +86,18 @@ TABLES = {
         ),
     ),
     "runs that had not learnt": (None, learnt.table),
+    "what group labels are worth": (
+        "unknown-groups",
+        lambda: known.table(EXPERIMENTS / "unknown-groups"),
+    ),
+    "age in years": (
+        "age-in-years",
+        lambda: ages.table(ages.values(EXPERIMENTS / "age-in-years")),
+    ),
+    "age in years, differences": (
+        "age-in-years",
+        lambda: ages.differences(ages.values(EXPERIMENTS / "age-in-years")),
+    ),
     "wrong labels": ("embeddings-noise", lambda: noise.table(EXPERIMENTS / "embeddings-noise")),
     "pretrained": ("pretrained", lambda: table.table(EXPERIMENTS / "pretrained")),
     "every method on embeddings, paired": (
