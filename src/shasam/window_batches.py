@@ -8,6 +8,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from shasam.extras import need
+
+need("torch", __name__)
+
 import torch
 from torch import Tensor
 

@@ -14,6 +14,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from shasam.extras import need
+
+need("torch", __name__)
+
 import torch
 from torch import Tensor
 

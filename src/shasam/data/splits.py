@@ -284,13 +284,7 @@ class Protocol:
         if missing == "group":
             found = [with_missing_group(labelling) for labelling in found]
         s = found[0] if len(found) == 1 else crossed(found)
-        out = list(excluded)
-        why: dict[int, str] = {}
-        for labelling in (t, s):
-            unknown = missing in UNKNOWN and labelling is s
-            for row, reason in labelling.reasons.items():
-                if not (unknown and reason.endswith(NO_VALUE_REASON)):
-                    why.setdefault(row, reason)
+        out, why = list(excluded), _without_labels(t, s, missing)
         kept = np.array([row not in why for row in range(len(ids))], dtype=bool)
         why.update(duplicates(hashes, ids, t.codes, s.codes, kept))
         kept &= np.array([row not in why for row in range(len(ids))], dtype=bool)
@@ -628,6 +622,15 @@ def warn_of_empty_cells(manifest: Manifest) -> None:
                 ShasamWarning,
                 stacklevel=3,
             )
+
+
+def _without_labels(t: Labelling, s: Labelling, missing: MissingInTraining) -> dict[int, str]:
+    """Rows that lack a target, or a group where it must be known, and why."""
+    why = dict(t.reasons)
+    for row, reason in s.reasons.items():
+        if not (missing in UNKNOWN and reason.endswith(NO_VALUE_REASON)):
+            why.setdefault(row, reason)
+    return why
 
 
 def _missing(labelling: Labelling, source: Source, what: str, where: str, total: int) -> None:

@@ -549,6 +549,8 @@ class TrainSpec(BaseModel):
             body.pop("sync_batchnorm", None)
         if self.on_plateau == "warn":
             body.pop("on_plateau", None)
+        if self.group_probes:
+            body.pop("group_probes", None)
         if not self.transfer:
             body.pop("transfer", None)
         if len(self.transfer_heads) == 3:
