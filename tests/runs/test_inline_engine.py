@@ -54,6 +54,24 @@ def test_a_run_that_fails_is_told_and_the_others_go_on(tmp_path):
 
 
 @pytest.mark.needs_torch
+def test_an_error_of_a_library_is_told_and_the_others_go_on(tmp_path, monkeypatch):
+    from shasam.pipeline import execute as module
+
+    specs = expand({**SHORT, "grid": {"seed": [0]}})[:2]
+    real = module.execute
+
+    def breaks(spec, *args, **named):
+        if spec.method == "ce":
+            raise RuntimeError("no kernel image")
+        return real(spec, *args, **named)
+
+    monkeypatch.setattr(module, "execute", breaks)
+    found = sweep(specs, tmp_path, INLINE, say=lambda line: None)
+    assert [o.status for o in found] == ["failed", "done"]
+    assert "RuntimeError: no kernel image" in found[0].message
+
+
+@pytest.mark.needs_torch
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_the_run_and_the_sweep_and_both_go_on_later(tmp_path, number):
     process = start_sweep(tmp_path, {**LONG, "grid": {"seed": [0, 1]}}, "--engine", "inline")

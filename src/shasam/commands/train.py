@@ -26,7 +26,7 @@ from shasam.commands.flags import (
 from shasam.errors import TrainingError
 from shasam.metrics import catalogue
 from shasam.output import Screen
-from shasam.runs.directory import Listener, RunDirectory
+from shasam.runs.directory import RunDirectory
 from shasam.runs.machine import computed_with
 from shasam.types import Head
 
@@ -239,6 +239,7 @@ def train(
         emit(spec.as_yaml())
         return
 
+    from shasam.pipeline.engines import loggers_of
     from shasam.pipeline.execute import execute, write_page
     from shasam.runs.directory import RunDirectory
     from shasam.training.monitor import TrainingProgress
@@ -251,7 +252,7 @@ def train(
         rank_timeout=rank_timeout,
         quiet=quiet,
         on_collapse=on_collapse,
-        listeners=_listeners(log),
+        listeners=loggers_of(log),
         thumbnails=thumbnails,
     )
     progress = TrainingProgress(quiet, console)
@@ -282,14 +283,6 @@ def _say_start(spec: RunSpec, data: DataFlags, line: str, progress: TrainingProg
         progress.say(f"paths are read from the column {spec.data.path_column!r}")
     if line:
         progress.say(line)
-
-
-def _listeners(names: str | None) -> tuple[Listener, ...]:
-    if names is None:
-        return ()
-    from shasam.integrations.loggers import loggers
-
-    return loggers(names)
 
 
 def _check_reproducible(run: RunDirectory, console: Screen) -> None:

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -250,6 +251,9 @@ class InlineEngine:
             return EndedRun(128 + stopped.number)
         except ShasamError as error:
             write_atomic(output, f"shasam: {error}\n", within=run.path)
+            return EndedRun(1)
+        except Exception:  # of a library: as in a process of its own, the other runs go on
+            write_atomic(output, traceback.format_exc(), within=run.path)
             return EndedRun(1)
         return EndedRun(0)
 
