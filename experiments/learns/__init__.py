@@ -3,7 +3,9 @@
 ``python -m experiments.learns`` trains what is missing, one thread a run, keeps the records here
 and prints the table; stopped and started again, it goes on. ``--dry`` prints the table of what is
 kept. More data: ``--utkface DIR``, or ``--features``, ``--csv``, ``--target`` and ``--sensitive``;
-``--only vectors`` leaves the drawn faces out.
+``--only vectors`` leaves the drawn faces out. ``--reproducible`` holds every library to AVX2 and
+marks the rows; the same specifications have the same names, so they are kept in a folder of their
+own (``--keep experiments/learns-avx2``).
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from shasam.runs.records import holds_records, keep, read_records
 
 HERE = Path(__file__).parent
 PROFILES = ("cpu", "quick", "short")
+AVX2 = " (AVX2)"  # behind the name of the data where libraries were held to it
 NEAR = 0.05  # of cross-entropy's accuracy on the same seed
 # a method that needs another encoder is compared with cross-entropy on it
 BASELINE = {"vit": "ce@vit"}
@@ -61,7 +64,7 @@ def asked_for(words: argparse.Namespace) -> list[GridRun]:
         on_images = name != "vectors"
         own = [m for m in chosen if on_images or not ("@" in m or lookup("method", m).needs_images)]
         for profile in words.profiles.split(","):
-            found += runs_of(data, name, own, profile, words.seeds)
+            found += runs_of(data, name + AVX2 * words.reproducible, own, profile, words.seeds)
     return sorted(found, key=lambda run: run.spec.seed)
 
 
@@ -111,6 +114,7 @@ def main(words: list[str] | None = None) -> None:
     parser.add_argument("--only", choices=("faces", "utkface", "vectors"))
     for name in ("features", "csv", "target", "sensitive"):
         parser.add_argument(f"--{name}")
+    parser.add_argument("--reproducible", action="store_true")
     parser.add_argument("--dry", action="store_true")
     given = parser.parse_args(words)
     if not given.dry:
@@ -119,7 +123,7 @@ def main(words: list[str] | None = None) -> None:
         missing = [run for run in runs if run.spec.name not in kept]
         print(f"{len(runs)} runs, {len(runs) - len(missing)} of them kept in {given.keep}")
         labels = {run.spec.name: run.label for run in missing}
-        how = ExecutionOptions(jobs=given.jobs, threads=1)
+        how = ExecutionOptions(jobs=given.jobs, threads=1, reproducible=given.reproducible)
         done = sweep([run.spec for run in missing], given.out, how, tell=lambda o: print(says(o)))
         keep([o.path for o in done if o.status != "failed"], given.keep, labels)
     print(table(given.keep))

@@ -246,7 +246,7 @@ def test_the_area_under_a_front_and_its_reach_are_those_of_the_stairs():
 
 
 def test_a_table_of_fronts_is_made_of_records():
-    made = fronts.table(EXPERIMENTS / "faces-targets").splitlines()
+    made = fronts.table(fronts.measured(EXPERIMENTS / "faces-targets")).splitlines()
     labels = by_label(read_records(EXPERIMENTS / "faces-targets"))
     assert len(made) == 2 + len(labels)
 
