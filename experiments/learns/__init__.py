@@ -115,6 +115,7 @@ def main(words: list[str] | None = None) -> None:
     for name in ("features", "csv", "target", "sensitive"):
         parser.add_argument(f"--{name}")
     parser.add_argument("--reproducible", action="store_true")
+    parser.add_argument("--engine", choices=("local", "inline"), default="local")
     parser.add_argument("--dry", action="store_true")
     given = parser.parse_args(words)
     if not given.dry:
@@ -123,7 +124,12 @@ def main(words: list[str] | None = None) -> None:
         missing = [run for run in runs if run.spec.name not in kept]
         print(f"{len(runs)} runs, {len(runs) - len(missing)} of them kept in {given.keep}")
         labels = {run.spec.name: run.label for run in missing}
-        how = ExecutionOptions(jobs=given.jobs, threads=1, reproducible=given.reproducible)
+        how = ExecutionOptions(
+            jobs=given.jobs if given.engine == "local" else None,  # inline is one after the other
+            threads=1,
+            reproducible=given.reproducible,
+            engine=given.engine,
+        )
         done = sweep([run.spec for run in missing], given.out, how, tell=lambda o: print(says(o)))
         keep([o.path for o in done if o.status != "failed"], given.keep, labels)
     print(table(given.keep))
