@@ -5,17 +5,18 @@ and prints the table; stopped and started again, it goes on. ``--dry`` prints th
 kept. More data: ``--utkface DIR``, or ``--features``, ``--csv``, ``--target`` and ``--sensitive``;
 ``--only vectors`` leaves the drawn faces out. ``--reproducible`` holds every library to AVX2 and
 marks the rows; the same specifications have the same names, so they are kept in a folder of their
-own (``--keep experiments/learns-avx2``).
+own (``--keep experiments/learns-avx2``). ``--elsewhere`` prints what other experiments recorded.
 """
 
 from __future__ import annotations
 
 import argparse
 import statistics
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from experiments.learnt import judged
+from experiments.learnt import Judged, judged
 from shasam.pipeline.sweeps import GridRun, expand_labelled, says, sweep
 from shasam.registry import lookup, names
 from shasam.runs.machine import ExecutionOptions
@@ -101,6 +102,53 @@ def table(experiment: Path = HERE) -> str:
     return "\n".join(lines)
 
 
+def of_other_experiments() -> Iterator[tuple[str, str, str, Judged]]:
+    """Yield runs that were made for other questions: experiment, setting, row, verdict."""
+    for run in judged(HERE.parent / "faces"):
+        yield "drawn faces, quick", "", run.label, run
+    for run in judged(HERE.parent / "tables-utkface"):
+        row, _, alpha = run.label.rpartition(" alpha ")
+        yield "UTKFace, images, short", alpha, row, run
+    for run in judged(HERE.parent / "frontier"):
+        setting, _, row = run.label.partition(", ")
+        if setting.startswith("utkface"):
+            yield "UTKFace, vectors, frozen", setting, row, run
+
+
+def elsewhere() -> str:
+    """The same verdicts over records of other experiments, a line for each row over its settings."""
+    base: dict[tuple[str, str, bool, int], float] = {}
+    rows: dict[tuple[str, str], list[tuple[str, Judged]]] = {}
+    for data, setting, row, run in of_other_experiments():
+        rows.setdefault((data, row), []).append((setting, run))
+        if row.lower() in ("ce", "ce@vit", "ce (vit)"):
+            base[data, setting, _on_vit(row), run.seed] = run.skill.accuracy
+    lines = [
+        "| data and profile | row | runs | learnt | near ce | accuracy | lowest |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for (data, row), found in rows.items():
+        pairs = [
+            (run.skill.accuracy, base[key])
+            for setting, run in found
+            if (key := (data, setting, _on_vit(row), run.seed)) in base
+        ]
+        accuracy = [100 * run.skill.accuracy for _, run in found]
+        cells = [
+            *(data, row, str(len(found))),
+            str(sum(run.skill.learnt for _, run in found)),
+            f"{sum(own >= ce - NEAR for own, ce in pairs)} of {len(pairs)}",
+            f"{statistics.mean(accuracy):.1f}",
+            f"{min(accuracy):.1f}",
+        ]
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def _on_vit(row: str) -> bool:
+    return "vit" in row.lower()
+
+
 def main(words: list[str] | None = None) -> None:
     """Train what is missing, keep it, print the table."""
     parser = argparse.ArgumentParser(prog="python -m experiments.learns", description=__doc__)
@@ -117,7 +165,11 @@ def main(words: list[str] | None = None) -> None:
     parser.add_argument("--reproducible", action="store_true")
     parser.add_argument("--engine", choices=("local", "inline"), default="local")
     parser.add_argument("--dry", action="store_true")
+    parser.add_argument("--elsewhere", action="store_true")
     given = parser.parse_args(words)
+    if given.elsewhere:
+        print(elsewhere())
+        return
     if not given.dry:
         runs = asked_for(given)
         kept = {r.run for r in read_records(given.keep)} if holds_records(given.keep) else set()
