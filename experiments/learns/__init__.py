@@ -116,7 +116,7 @@ def of_other_experiments() -> Iterator[tuple[str, str, str, Judged]]:
 
 
 def elsewhere() -> str:
-    """The same verdicts over records of other experiments, a line for each row over its settings."""
+    """Judge records of other experiments: a line for each row over its settings."""
     base: dict[tuple[str, str, bool, int], float] = {}
     rows: dict[tuple[str, str], list[tuple[str, Judged]]] = {}
     for data, setting, row, run in of_other_experiments():
