@@ -69,6 +69,12 @@ def test_every_flag_has_a_help_text(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", COMMAND_APPS)
+def test_no_list_has_a_flag_that_empties_it(name: str) -> None:
+    arguments = COMMAND_APPS[name].assemble_argument_collection(parse_docstring=True)
+    assert [n for a in arguments if a.parse for n in a.names if n.startswith("--empty-")] == []
+
+
+@pytest.mark.parametrize("name", COMMAND_APPS)
 def test_no_help_text_loses_words_to_markup(name: str) -> None:
     """``<label>`` is taken for a tag and not printed."""
     arguments = COMMAND_APPS[name].assemble_argument_collection(parse_docstring=True)
@@ -109,6 +115,7 @@ def test_commands_about_data_have_no_flags_of_training_views(command: str) -> No
     arguments = COMMAND_APPS[f"data {command}"].assemble_argument_collection(parse_docstring=True)
     names = {n for a in arguments if a.parse for n in a.names}
     assert "--size" in names and not {n for n in names if n.startswith("--views")}
+    assert [a.name for a in arguments if a.index is not None] == []  # nor words without a flag
 
 
 @pytest.mark.parametrize("group", ["data", "records"])
@@ -133,3 +140,10 @@ def test_training_from_python_has_the_defaults_of_the_command() -> None:
     ours, theirs = (inspect.signature(f).parameters for f in (function, command))
     for name in ("resume", "report", "quiet", "device"):
         assert ours[name].default == theirs[name].default
+
+
+def test_the_list_of_methods_fits_a_narrow_terminal(monkeypatch, capsys) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    text = printed("methods", capsys=capsys)
+    assert max(map(len, text.splitlines())) <= 80 and "…" not in text
+    assert len(text.splitlines()) < 80

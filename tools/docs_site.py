@@ -12,8 +12,10 @@ import ast
 import json
 import posixpath
 import re
+import sys
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from mkdocs.structure.files import File, Files
 
@@ -83,7 +85,8 @@ def command_page() -> str:
     """Write the reference of all commands and flags from the commands themselves."""
     from shasam.cli import app
 
-    text = app.generate_docs(output_format="markdown", recursive=True)
+    with mock.patch.object(sys, "argv", ["shasam"]):  # else it says "-m mkdocs" in every usage line
+        text = app.generate_docs(output_format="markdown", recursive=True)
     before, _, rest = text.partition("## Table of Contents\n")  # the site has its own
     return before.replace("# shasam\n", "# Command line\n", 1) + rest[rest.index("\n**") :]
 

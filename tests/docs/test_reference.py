@@ -113,6 +113,29 @@ def test_every_page_of_docs_is_in_the_navigation() -> None:
     assert [page for page in pages if page not in navigation] == []
 
 
+def lists_that_a_paragraph_swallows(text: str) -> list[str]:
+    """Return first items without an empty line before them: the site shows them as running text."""
+    found, previous, code = [], "", False
+    for line in text.splitlines():
+        code ^= line.strip().startswith("```")
+        begins = re.match(r"(?:[-*]|\d+\.) ", line) is not None
+        running = bool(previous.strip()) and not re.match(r" |[-*] |\d+\. |#", previous)
+        if begins and not code and (running or previous.strip() == "```"):
+            found.append(line)
+        previous = line
+    return found
+
+
+def test_every_list_is_a_list_on_the_site() -> None:
+    assert lists_that_a_paragraph_swallows("Steps:\n1. one\n2. two") == ["1. one"]
+    assert lists_that_a_paragraph_swallows("1.  one\n\n    ```\n    ```\n2. two") == ["2. two"]
+    sources = [ROOT / "README.md", *ROOT.glob("docs/**/*.md"), *ROOT.glob("experiments/*/*.md")]
+    sources += [ROOT / name for name in ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")]
+    texts = {path.name: path.read_text(encoding="utf-8") for path in sources}
+    swallowed = {name: lists_that_a_paragraph_swallows(text) for name, text in texts.items()}
+    assert {name: items for name, items in swallowed.items() if items} == {}
+
+
 def test_a_link_of_the_repository_leads_to_the_same_text_on_the_site() -> None:
     pytest.importorskip("mkdocs")
     from tools import docs_site
@@ -122,7 +145,8 @@ def test_a_link_of_the_repository_leads_to_the_same_text_on_the_site() -> None:
     assert text == "[x](experiments/mining/README.md)"
     assert docs_site.with_links_of_the_site("[x](no.md)", "README.md") == "[x](no.md)"  # fails
     assert "| `miner` |" in docs_site.table_of_fields("shasam.mining.shasam_miner.MiningConfig")
-    assert "# Command line" in docs_site.command_page()
+    commands = docs_site.command_page()
+    assert "# Command line" in commands and "shasam data check [OPTIONS]" in commands
 
 
 @pytest.mark.parametrize("page", ["docs/architecture.md", "docs/extending.md", "CONTRIBUTING.md"])

@@ -28,7 +28,7 @@ app = App(
 
 @app.command
 def check(
-    data: SourceFlags = NO_SOURCE, *, show: Annotated[int, Parameter(help="Names per list.")] = 10
+    *, data: SourceFlags = NO_SOURCE, show: Annotated[int, Parameter(help="Names per list.")] = 10
 ) -> None:
     """Read every image or vector once and list what is wrong: names, files, duplicates, store."""
     from shasam.data import make_protocol, make_source
@@ -81,8 +81,8 @@ def check(
 
 @app.command
 def describe(
-    data: SourceFlags = NO_SOURCE,
     *,
+    data: SourceFlags = NO_SOURCE,
     sheet: Annotated[Path | None, Parameter(help="Write a contact sheet here (PNG).")] = None,
     save: Annotated[Path | None, Parameter(help="Write the manifest here (Parquet).")] = None,
     show: Annotated[int, Parameter(help="Names per list.")] = 10,
@@ -122,7 +122,7 @@ def describe(
 
 
 @app.command
-def prepare(data: SourceFlags = NO_SOURCE) -> None:
+def prepare(*, data: SourceFlags = NO_SOURCE) -> None:
     """Decode and pack the images at the chosen size; a stopped command continues where it was."""
     from shasam.data import make_source
 
@@ -144,8 +144,8 @@ def prepare(data: SourceFlags = NO_SOURCE) -> None:
 
 @app.command
 def sheet(
-    data: SourceFlags = NO_SOURCE,
     *,
+    data: SourceFlags = NO_SOURCE,
     out: Annotated[Path, Parameter(help="The picture to write (PNG).")] = Path("sheet.png"),
     of: Annotated[Literal["train", "val", "test"], Parameter(help="The split.")] = "train",
 ) -> None:

@@ -67,6 +67,10 @@ class BriefHelp:
             panel.entries = kept
         DefaultFormatter()(console, options, panel)
 
+    def render_usage(self, console: Console, options: ConsoleOptions, usage: Any) -> None:
+        """Print the line of usage as every other command does."""
+        DefaultFormatter().render_usage(console, options, usage)
+
 
 def _names(entry: Any) -> tuple[str, ...]:
     """Return the flags of an entry; releases of cyclopts call them differently."""

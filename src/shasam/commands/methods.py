@@ -15,6 +15,7 @@ def methods(name: str | None = None) -> None:
     name
         A method, to see its options and their defaults.
     """
+    from rich import box
     from rich.table import Table
 
     from shasam.output import Screen
@@ -36,13 +37,18 @@ def methods(name: str | None = None) -> None:
         for option, default, words in options:
             table.add_row(option, default, words)
         console.print(table)
-        console.print(f"set one with: shasam train {name} --set options.<option>=<value>")
+        console.print(f"set one with: shasam train {name} --set options.OPTION=VALUE")
         return
-    table = Table("method", "what it does", "strength", "from")
-    for known, about in described("method", ("summary", "dial", "reference")).items():
+    table = Table("method", "what it does", "strength", box=box.SIMPLE_HEAD)
+    for known, about in described("method", ("summary", "dial")).items():
         table.add_row(known, *about)
     console.print(table)
-    console.print(f"{DEFAULT_METHOD} is trained where no method is named", soft_wrap=True)
+    console.print(
+        "strength: the option that trades accuracy for fairness\n"
+        f"{DEFAULT_METHOD} is trained if no method is named\n"
+        "the options of a method, and the paper it is from: shasam methods NAME",
+        soft_wrap=True,
+    )
 
 
 def _options_of(config: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, str, str]]:

@@ -39,7 +39,7 @@ def select(
     cost_column: str | None = None,
     budget: float | None = None,
     group_column: str | None = None,
-    at_most: list[str] | None = None,
+    at_most: Annotated[list[str] | None, Parameter(negative=())] = None,
     id_column: str | None = None,
     table: Path | None = None,
     features_key: str | None = None,

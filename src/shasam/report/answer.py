@@ -109,7 +109,7 @@ class RunAnswer:
         worst = self.subject.worst_served
         if worst:
             said.append(
-                f"The worst-served are {worst}: more {run.unit} of them help where no method does."
+                f"The worst-served are {worst}: more {run.unit} of them help if no method does."
             )
         return said
 

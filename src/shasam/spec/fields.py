@@ -500,7 +500,9 @@ class TrainSpec(BaseModel):
         description="Other columns, or rules over them, that heads of three strengths learn to "
         "predict from the frozen features, without the sensitive attribute.",
     )
-    transfer_heads: tuple[Literal["linear", "small", "large"], ...] = Field(
+    transfer_heads: Annotated[
+        tuple[Literal["linear", "small", "large"], ...], Parameter(negative=())
+    ] = Field(
         ("linear", "small", "large"),
         min_length=1,
         description="Strengths of these heads: linear, small (64 units, 10 epochs), large (512 "

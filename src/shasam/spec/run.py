@@ -53,7 +53,7 @@ def usable_flags() -> set[str]:
     return set()
 
 
-# what is trained where no method is named: the one that validation recommends over all settings
+# what is trained if no method is named: the one that validation recommends over all settings
 DEFAULT_METHOD = "shasam-random"
 
 
