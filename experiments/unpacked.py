@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 
@@ -16,6 +17,8 @@ def unpack(path: Path) -> tuple[Path, Path]:
     """Write NAME.npy and NAME-labels.parquet beside NAME.parquet."""
     table = pq.read_table(path).combine_chunks()
     vectors = table.column("embedding").combine_chunks()
+    if not pa.types.is_fixed_size_list(vectors.type) or vectors.null_count:
+        raise SystemExit(f"{path}: each row needs one vector, as shasam embed writes them")
     array = path.with_suffix(".npy")
     np.save(array, vectors.flatten().to_numpy().reshape(table.num_rows, -1))
     labels = path.with_name(f"{path.stem}-labels.parquet")

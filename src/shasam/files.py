@@ -262,6 +262,14 @@ def make_folder(path: str | Path, *, within: Path | None = None) -> None:
         raise _cannot(path, "made", error) from error
 
 
+def remove(path: str | Path) -> None:
+    """Delete a file, or a link itself, where there is one."""
+    try:
+        Path(path).unlink(missing_ok=True)
+    except OSError as error:
+        raise _cannot(path, "removed", error) from error
+
+
 def remove_leftovers(folder: Path, *, older_than: float = 0.0, within: Path | None = None) -> None:
     """Delete the temporary files that killed processes left, if older than so many seconds."""
     if within is not None:

@@ -12,8 +12,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import torch
 from PIL import Image
 from safetensors.numpy import save_file
+from tests.tiny_data import TinyData
 
 from shasam.commands.evaluate import evaluate
 from shasam.commands.predict import predict
@@ -21,12 +23,14 @@ from shasam.commands.report import report
 from shasam.commands.train import train
 from shasam.data.splits import SCHEMA, Manifest
 from shasam.documents import parse_yaml
-from shasam.errors import DataError, MemoryLimitError, ShasamError
+from shasam.errors import CheckpointError, DataError, MemoryLimitError, ShasamError
 from shasam.pipeline import engines
+from shasam.pipeline.execute import mining_record
 from shasam.pipeline.load import load
 from shasam.pipeline.sweeps import sweep
-from shasam.runs.directory import RunDirectory
+from shasam.runs.directory import RunDirectory, RunLog
 from shasam.runs.machine import ExecutionOptions
+from shasam.training.checkpoint import load_checkpoint, save_checkpoint
 
 TINY = ["data.n=80", "data.holdout_per_cell=10", "data.size=32", "train.steps=4"]
 
@@ -90,6 +94,74 @@ def test_checkpoints_that_are_a_link_are_neither_read_nor_written(run, tmp_path)
     with pytest.raises(ShasamError, match="leads out of"):
         train_again(run)
     assert {p.name: p.read_bytes() for p in outside.iterdir()} == before
+
+
+def test_a_run_that_goes_on_does_not_copy_what_its_log_links_to(run, tmp_path) -> None:
+    (run / "DONE").unlink()
+    canary = linked(run, "log.jsonl", tmp_path / "canary")
+    canary.write_text(f"{canary.read_text()}my key\n")
+    before = canary.read_bytes()
+    with pytest.raises(ShasamError, match="leads out of"):
+        train_again(run)
+    assert (run / "log.jsonl").is_symlink() and canary.read_bytes() == before
+
+
+FORGED = {
+    "another key": lambda state, tensors: state.update(other=1),
+    "a text": lambda state, tensors: state.update(step="1"),
+    "below zero": lambda state, tensors: state.update(stage=-1),
+    "no size of the log": lambda state, tensors: state.pop("log_bytes"),
+    "no weights": lambda state, tensors: tensors.clear(),
+    "other weights": lambda state, tensors: tensors.update(
+        {k: v[..., :1] for k, v in tensors.items() if k.startswith("model.") and v.ndim > 1}
+    ),
+    "other best weights": lambda state, tensors: tensors.update({"best.x": torch.zeros(1)}),
+    "in the middle, without its optimiser": lambda state, tensors: (
+        state.update(stage=0, step=1),
+        tensors.update({"optimizer.model.x.y": torch.zeros(1), "optimizer.head.x.y": torch.ones(1)}),
+    ),
+}
+
+
+@pytest.mark.parametrize("how", FORGED)
+def test_a_checkpoint_whose_hashes_are_right_and_that_fits_nothing_is_a_sentence(run, how) -> None:
+    (run / "DONE").unlink()
+    found = load_checkpoint(run / "checkpoints", print)
+    state, tensors = dict(found.state), dict(found.tensors)
+    FORGED[how](state, tensors)
+    shutil.rmtree(run / "checkpoints")
+    save_checkpoint(run / "checkpoints", tensors, state)
+    with pytest.raises(CheckpointError, match="the checkpoint is not of this run"):
+        train_again(run)
+
+
+@pytest.mark.parametrize("name", ["output.txt", "asked.yaml"])
+def test_a_folder_in_the_place_of_a_file_of_a_sweep_is_a_sentence(run, name) -> None:
+    (run / "DONE").unlink()
+    (run / name).mkdir()
+    spec = RunDirectory(run).spec()
+    for engine in ("local", "inline"):
+        with pytest.raises(ShasamError, match=f"{name}: cannot be"):
+            sweep([spec], run.parent, ExecutionOptions(device="cpu", engine=engine))
+
+
+def test_a_folder_in_the_place_of_the_log_is_a_sentence(run) -> None:
+    for name in ("checkpoints", "log.jsonl"):
+        shutil.rmtree(run / name) if name == "checkpoints" else (run / name).unlink()
+    (run / "DONE").unlink()
+    (run / "log.jsonl").mkdir()
+    with pytest.raises(ShasamError, match=r"log\.jsonl: cannot be removed"):
+        train_again(run)
+
+
+@pytest.mark.parametrize(
+    "line", [{}, {"sets": []}, {"sets": {"P": [{"row": 10**9, "similarity": 1}]}}, {"sets": {"P": 3}}]
+)
+def test_a_line_of_mining_that_no_run_writes_is_a_sentence(tmp_path, line) -> None:
+    body = {"event": "mining", "step": 1, "target": 0, "sensitive": 0, **line}
+    (tmp_path / "log.jsonl").write_text(json.dumps(body) + "\n")
+    with pytest.raises(DataError, match="is not as shasam writes it"):
+        mining_record(RunLog(tmp_path / "log.jsonl"), TinyData(), thumbnails=False)
 
 
 @pytest.mark.parametrize("forked", [True, False])

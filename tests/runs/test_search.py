@@ -11,6 +11,7 @@ pytest.importorskip("torch")
 pytest.importorskip("optuna")
 
 from shasam.cli import main
+from shasam.errors import DataError
 from shasam.pipeline.search import RATE, _undominated, ranges_of, search
 from shasam.spec import resolve
 
@@ -94,6 +95,26 @@ def test_a_method_that_never_ended_stays_as_it_was_given(tmp_path):
     train = Written(tmp_path, lambda body: None)
     assert search([{"method": "gap"}], 5, specify, train) == [{"method": "gap"}]
     assert len(train.rounds) == 5
+
+
+@pytest.mark.parametrize(
+    "body", [{"val": 3}, {"val": {"accuracy": {}}}, {"learnt": [1]}, {"val": {"accuracy": [1]}}]
+)
+def test_metrics_that_no_run_writes_are_a_sentence(tmp_path, body):
+    def train(specs):
+        (tmp_path / "metrics.json").write_text(json.dumps(body), encoding="utf-8")
+        return {spec.key: tmp_path for spec in specs}
+
+    with pytest.raises(DataError, match=r"metrics\.json is not as shasam writes it"):
+        search([{"method": "gap"}], 2, specify, train)
+
+
+@pytest.mark.parametrize("flag, value", [("--seeds", "0"), ("--seeds", "-1"), ("--trials", "-1")])
+def test_a_number_of_runs_that_there_cannot_be_is_a_sentence(flag, value, tmp_path, capsys):
+    words = ["compare", "--methods", "ce", "--out", str(tmp_path), flag, value]
+    with pytest.raises(SystemExit, match="2"):
+        main(words)
+    assert f"{flag} must be" in capsys.readouterr().err
 
 
 def test_when_the_time_is_over_the_search_keeps_what_it_has(tmp_path):

@@ -7,6 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 from sklearn.linear_model import LogisticRegression
@@ -143,6 +145,25 @@ def test_the_file_is_of_its_manifest(tmp_path: Path):
     path.write_bytes(b"PAR1")
     with pytest.raises(DataError, match="cannot be read as inferred groups"):
         InferredGroups.load(path, data.manifest, tmp_path)
+
+
+@pytest.mark.parametrize("how", ["nulls", "fractions", "lists", "no summary"])
+def test_a_file_of_groups_of_another_hand_is_a_sentence(tmp_path, how):
+    data, _ = arrays()
+    table = pq.read_table(pa.BufferReader(infer_groups(data, seed=0).as_bytes(data.manifest)))
+    n, place = table.num_rows, table.column_names.index("sensitive")
+    columns = {
+        "nulls": pa.nulls(n, pa.int64()),
+        "fractions": pa.array([0.5] * n),
+        "lists": pa.array([[1]] * n),
+    }
+    if how in columns:
+        table = table.set_column(place, "sensitive", columns[how])
+    else:
+        table = table.replace_schema_metadata(dict(table.schema.metadata) | {b"inferred": b"[1]"})
+    pq.write_table(table, tmp_path / GROUPS)
+    with pytest.raises(DataError, match="no whole numbers|how its groups were inferred"):
+        InferredGroups.load(tmp_path / GROUPS, data.manifest, tmp_path)
 
 
 # -- hidden groups --------------------------------------------------------------------------------

@@ -105,6 +105,10 @@ def compare(
         named_baseline(chosen, baseline)  # before anything is trained
     limits = limits_of(limit or [])
     seconds = seconds_of(time_limit)
+    if seeds < 1:
+        raise SpecError(Argument("seeds"), f" must be at least 1; got {seeds}")
+    if trials < 0:
+        raise SpecError(Argument("trials"), f" must be 0 or more; got {trials}")
     base = layer(data, model, train, set_)
     console = Screen()
     if methods == "all" and inputs_of(base.get("data", {}).get("name")) == "vectors":

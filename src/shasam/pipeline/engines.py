@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from shasam.errors import ShasamError, Stopped
-from shasam.files import open_in_place, write_atomic
+from shasam.files import open_in_place, remove, write_atomic
 from shasam.programs import program_words
 from shasam.runs.directory import Listener, RunDirectory
 from shasam.runs.machine import ExecutionOptions, threads_of_runs
@@ -190,7 +190,7 @@ class LocalEngine:
             return start_training(run, self._flags, self._variables)
         if self._starter is None:  # not before there is a run to start
             self._starter = self._stack.enter_context(warm_starter(self._variables))
-        run.file("output.txt").unlink(missing_ok=True)  # of the last time, or a link
+        remove(run.file("output.txt"))  # of the last time, or a link
         words = train_words(run, self._flags)
         return self._starter.start(words, run.file("output.txt"))
 
@@ -242,7 +242,7 @@ class InlineEngine:
 
         ask_for(spec, run)
         output = run.file("output.txt")
-        output.unlink(missing_ok=True)  # of the last time, or a link
+        remove(output)  # of the last time, or a link
         try:
             data = self._opened(spec.data)
             execute(spec, run.path.parent, runtime=self._runtime, resume=True, data=data)
@@ -325,7 +325,7 @@ def start_training(
     words = train_words(run, flags)
     command = [*program_words("tied" if tied else "command"), *words]
     output = (folder or Path()) / run.file("output.txt")
-    output.unlink(missing_ok=True)  # of the last time, or a link
+    remove(output)  # of the last time, or a link
     with open(open_in_place(output, os.O_WRONLY | os.O_CREAT), "wb") as file:
         return subprocess.Popen(  # noqa: S603 - our own interpreter and our own arguments
             command,

@@ -19,6 +19,7 @@ import torch
 from PIL import Image
 
 import shasam
+from shasam.documents import of_our_shape
 from shasam.errors import (
     Argument,
     CheckpointError,
@@ -29,7 +30,7 @@ from shasam.errors import (
     Stopped,
     TrainingError,
 )
-from shasam.files import check_writable, remove_leftovers
+from shasam.files import check_writable, remove, remove_leftovers
 from shasam.methods.base import Method
 from shasam.metrics import catalogue
 from shasam.output import say
@@ -39,7 +40,7 @@ from shasam.pipeline.load import VECTORS
 from shasam.pipeline.results import evaluate_run, times_opened
 from shasam.report.answer import inferred_line
 from shasam.report.cards import write_model_card
-from shasam.runs.directory import Listener, RunDirectory, RunLog, stream_log
+from shasam.runs.directory import Listener, RunDirectory, RunLog
 from shasam.runs.machine import machine
 from shasam.spec import DEFAULT_METHOD, RunSpec, resolve
 from shasam.training.cached_maps import cached_maps
@@ -70,7 +71,6 @@ def mining_record(
     log: RunLog, data: TrainingData, *, thumbnails: bool = True
 ) -> list[dict[str, Any]]:
     """The iterations that were noted while training, in order; pictures only where wanted."""
-    lines = log.lines if log.path is None else stream_log(log.path)
     ids = data.manifest.table.column("id")
     thumbs: dict[int, str | None] = {}
 
@@ -86,16 +86,12 @@ def mining_record(
             "thumb": thumbs.get(row),
         }
 
-    return [
-        {
-            "step": line["step"],
-            "target": line["target"],
-            "sensitive": line["sensitive"],
-            "sets": {name: [shown(item) for item in items] for name, items in line["sets"].items()},
-        }
-        for line in lines
-        if line["event"] == "mining"
-    ]
+    def told(line: dict[str, Any]) -> dict[str, Any]:
+        sets = {name: [shown(item) for item in items] for name, items in line["sets"].items()}
+        return {key: line[key] for key in ("step", "target", "sensitive")} | {"sets": sets}
+
+    with of_our_shape(log.path):
+        return [told(line) for line in log.whole() if line["event"] == "mining"]
 
 
 def _thumb(image_u8: torch.Tensor) -> str:
@@ -236,7 +232,7 @@ def _begin(
     log = RunLog(path, listeners)
     log.tell("begin", run=run.path.name, path=str(run.path), settings=spec.as_dict())
     if not run.has_checkpoint:
-        path.unlink(missing_ok=True)
+        remove(path)
         threads = torch.get_num_threads()
         log.write("start", method=spec.method, key=spec.key, time=_now(), threads=threads)
     return log
@@ -341,7 +337,7 @@ def _same_data(run: RunDirectory, data: TrainingData) -> None:
 
     if not run.has_checkpoint or not run.file("manifest.parquet").is_file():
         return
-    before = Manifest.load(run.file("manifest.parquet")).sha256
+    before = Manifest.load(run.file("manifest.parquet"), within=run.path).sha256
     if before != data.manifest.sha256:
         raise DataError(
             f"the data of {run.path} has changed since the run began (manifest {before[:12]}, now "
@@ -383,8 +379,7 @@ def _provenance(
 
 
 def _started(log: RunLog) -> str:
-    lines = stream_log(log.path) if log.path is not None and log.path.exists() else iter(())
-    return str(next(lines, {}).get("time") or _now())
+    return str(next(log.whole(), {}).get("time") or _now())
 
 
 def _now() -> str:

@@ -38,7 +38,6 @@ from shasam.runs.directory import (
     RunLog,
     attribute_columns,
     predictions_table,
-    stream_log,
     table_bytes,
 )
 from shasam.spec import RunSpec
@@ -275,8 +274,7 @@ def open_test(data: TrainingData, log: RunLog, reason: str) -> Tensor:
 
 def times_opened(log: RunLog) -> int:
     """How often the test split of a run has been opened."""
-    lines = stream_log(log.path) if log.path is not None and log.path.exists() else log.lines
-    return sum(line["event"] == "test_opened" for line in lines)
+    return sum(line["event"] == "test_opened" for line in log.whole())
 
 
 # -------------------------------------------------------------------------------------------------

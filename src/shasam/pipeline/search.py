@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from shasam.documents import of_our_shape
 from shasam.extras import need
 from shasam.registry import lookup
 from shasam.runs.directory import RunDirectory
@@ -168,5 +169,6 @@ def search(
             break
         for one, (trial, layer), spec in zip(searches, asked, specs, strict=True):
             path = ended.get(spec.key)
-            one.tell(trial, layer, RunDirectory(path).metrics() if path else None)
+            with of_our_shape(f"{path}/metrics.json"):  # a finished run may be somebody else's
+                one.tell(trial, layer, RunDirectory(path).metrics() if path else None)
     return [layer for one in searches for layer in one.front() or [one.run]]

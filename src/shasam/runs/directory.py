@@ -81,6 +81,12 @@ class RunLog:
                 raise CheckpointError(f"the log could not be written: {error}") from error
         self.tell(**line)
 
+    def whole(self) -> Iterator[dict[str, Any]]:
+        """Yield the lines from the start of the run; those of the file, where there is one."""
+        if self.path is None or not self.path.exists():
+            return iter(self.lines)
+        return stream_log(self.path, within=self.path.parent)
+
     def size(self) -> int:
         """Return the bytes so far: what a checkpoint remembers."""
         return self.path.stat().st_size if self.path and self.path.exists() else 0
@@ -89,7 +95,7 @@ class RunLog:
         """Cut back to ``size`` bytes, as at the checkpoint; a torn last line goes too."""
         if self.path is None or not self.path.exists():
             return
-        content = read_bytes(self.path)
+        content = read_bytes(self.path, within=self.path.parent)  # a link would be copied
         kept = content[:size]
         for line in content[size:].split(b"\n"):
             try:

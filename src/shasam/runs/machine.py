@@ -294,7 +294,7 @@ def _begun_with(log: Path) -> int | None:
     """Return the number in the log's line ``start``."""
     if not log.is_file():
         return None
-    for line in stream_log(log):
+    for line in stream_log(log, within=log.parent):
         if line["event"] == "start" and isinstance(line.get("threads"), int):
             return max(1, int(line["threads"]))
     return None

@@ -10,7 +10,8 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -126,6 +127,23 @@ def read_checkpoint(path: Path) -> Checkpoint:
         raise CheckpointError(f"checkpoint {path.stem} is unreadable ({error})") from error
 
 
+@contextmanager
+def must_fit() -> Iterator[None]:
+    """Say that a checkpoint is not of this run, in place of the error of a library.
+
+    Its hashes tell damage, not who wrote it: the folder may be somebody else's.
+    """
+    try:
+        yield
+    except (AttributeError, LookupError, ArithmeticError, RuntimeError, TypeError, ValueError) as e:
+        reason = str(e).splitlines()[0] if str(e) else type(e).__name__
+        raise CheckpointError(
+            f"the checkpoint is not of this run ({reason:.200}); train in another ",
+            Argument("out"),
+            ", or delete the run",
+        ) from e
+
+
 def _read_verified(path: Path) -> tuple[dict[str, Any], bytes]:
     """The JSON and the tensors' bytes of a checkpoint whose two hashes are right."""
     try:
@@ -137,9 +155,9 @@ def _read_verified(path: Path) -> tuple[dict[str, Any], bytes]:
         raise CheckpointError(f"checkpoint {path.stem} is unreadable ({error})") from error
     # the bytes are compared, too: 1e-05 and 1E-05 are the same number, but one of them is damage
     whole = isinstance(body, dict) and body.pop("sha256", None) == _digest(body)
-    if not whole or text != _text(body):
+    if not whole or text != _text(body) or not isinstance(body.get("state"), dict):
         raise CheckpointError(f"checkpoint {path.stem} is damaged (its JSON fails its checksum)")
-    if hashlib.sha256(content).hexdigest() != body["tensors_sha256"]:
+    if hashlib.sha256(content).hexdigest() != body.get("tensors_sha256"):
         raise CheckpointError(f"checkpoint {path.stem} is damaged (its weights fail the checksum)")
     return body, content
 

@@ -68,7 +68,10 @@ class InferredGroups:
             table = read_parquet(path, within=within)
             about = table.schema.metadata or {}
             rows = unknown_rows(manifest)
-            group = table.column("sensitive").to_numpy().astype(np.int64)
+            column = table.column("sensitive")
+            if not pa.types.is_integer(column.type) or column.null_count:
+                raise DataError(f"{path} holds groups that are no whole numbers")
+            group = column.to_numpy().astype(np.int64)
             ids = manifest.table.column("id").take(pa.array(rows)).to_pylist()
             fits = about[b"sha256"].decode() == manifest.sha256
             if not fits or table.column("id").to_pylist() != ids:
@@ -78,6 +81,8 @@ class InferredGroups:
             ):
                 raise DataError(f"{path} holds groups that there are not")
             summary = json.loads(about[_ABOUT])
+            if not isinstance(summary, dict):
+                raise DataError(f"{path} does not say how its groups were inferred")
             return cls(rows, group, table.column("probability").to_numpy(), summary)
         except (FileError, ValueError, KeyError, RecursionError) as error:
             raise DataError(f"{path} cannot be read as inferred groups: {error}") from error

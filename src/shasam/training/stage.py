@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
+from pydantic import TypeAdapter
 from torch import Tensor, nn
 
 from shasam.errors import ContractError, DataError, SpecError
@@ -16,7 +17,7 @@ from shasam.methods.base import Method, Stage
 from shasam.models import Encoder
 from shasam.sampling import BatchPlan, Draw, TrainingRows
 from shasam.spec.fields import StageSpec, TrainSpec
-from shasam.training.checkpoint import Checkpoint
+from shasam.training.checkpoint import Checkpoint, must_fit
 from shasam.training.runtime import Fabric
 from shasam.windows import Windows
 
@@ -45,6 +46,14 @@ class State:
     found_target: bool = False  # in this stage, which is then no longer looked at
     slowed: int = 0  # times that the rate of this stage was lowered
     sums: dict[str, float] = field(default_factory=dict)  # of the epoch that is under way
+
+    @classmethod
+    def of(cls, numbers: Mapping[str, Any]) -> State:
+        """What a checkpoint says; ValueError where a number is missing or of another kind."""
+        state = TypeAdapter(cls).validate_python(cls(**numbers).__dict__, strict=True)
+        if min(state.stage, state.step, state.images_seen, state.ema_count) < 0:
+            raise ValueError("a count is below zero")
+        return state
 
     def add(self, name: str, value: float) -> None:
         """Add to a sum of the epoch."""
@@ -486,11 +495,12 @@ def begin(
     wrapped = {g: fabric.setup_optimizers(o) for g, o in plain.items()}
     ema = Ema(method, train.ema) if train.ema and stage.inputs == "images" else None
     if checkpoint is not None:
-        plan.load_state(checkpoint.part("plan"))
-        for group, optimizer in plain.items():
-            load_optimizer_tensors(optimizer, checkpoint.part(f"optimizer.{group}"))
-        if ema is not None:
-            ema.load(checkpoint.part("ema"), ema_count)
+        with must_fit():
+            plan.load_state(checkpoint.part("plan"))
+            for group, optimizer in plain.items():
+                load_optimizer_tensors(optimizer, checkpoint.part(f"optimizer.{group}"))
+            if ema is not None:
+                ema.load(checkpoint.part("ema"), ema_count)
     size = plan.batch_size or data.batch_size
     return StageRun(stage, spec, plan, total, size, wrapped, specs, ema)
 

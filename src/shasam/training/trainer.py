@@ -30,7 +30,7 @@ from shasam.sampling import Draw, TrainingRows
 from shasam.spec import RunSpec
 from shasam.spec.fields import TrainSpec, ViewsSpec
 from shasam.training.cached_maps import CachedMaps
-from shasam.training.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from shasam.training.checkpoint import Checkpoint, load_checkpoint, must_fit, save_checkpoint
 from shasam.training.inference import TrainingData, evaluating, on_rows, prepare, prepare_images
 from shasam.training.monitor import (
     FEWEST_STEPS,
@@ -331,10 +331,16 @@ def save_state(
 
 def restore_state(checkpoint: Checkpoint, method: Method, log: RunLog) -> tuple[State, Weights]:
     """Weights and log as they were; returns the numbers of the run and its best weights."""
-    state = dict(checkpoint.state)
-    log.cut(int(state.pop("log_bytes")))
-    method.load_state_dict(checkpoint.part("model"))
-    return State(**state), checkpoint.part("best")
+    with must_fit():
+        numbers = dict(checkpoint.state)
+        size = int(numbers.pop("log_bytes"))
+        state = State.of(numbers)
+        method.load_state_dict(checkpoint.part("model"))
+        best, own = checkpoint.part("best"), method.state_dict()
+        if best and {k: v.shape for k, v in best.items()} != {k: v.shape for k, v in own.items()}:
+            raise ValueError("its best weights are those of another network")
+    log.cut(size)
+    return state, best
 
 
 LOG_STEPS = 50  # between lines of the log inside an epoch
