@@ -37,6 +37,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "Select and mine": ("select", "mine"),
     "Check the installation": ("doctor",),
 }
+_GROUPS = [Group(heading, sort_key=number) for number, heading in enumerate(COMMANDS)]
 HELP_ALL = "--help-all"  # of a command whose --help shows the flags that most people use
 
 
@@ -52,8 +53,7 @@ def application(only: str | None = None, *, brief: bool = True) -> App:
         group_commands=Group("Help", sort_key=len(COMMANDS)),
         suppress_keyboard_interrupt=False,  # main gives SIGTERM its own exit code
     )
-    for number, (heading, names) in enumerate(COMMANDS.items()):
-        group = Group(heading, sort_key=number)
+    for group, names in zip(_GROUPS, COMMANDS.values(), strict=True):
         for place, name in enumerate(names):
             if only in (None, name):
                 _add_command(made, name, brief, sort_key=place, group=group)
