@@ -11,8 +11,7 @@ import pytest
 from cyclopts import App
 
 import shasam
-from shasam.cli import app
-from shasam.commands.flags import HELP_ALL
+from shasam.cli import HELP_ALL, app
 from shasam.registry import lookup, names
 from shasam.spec import DataSpec, ModelSpec, StageSpec, TrainSpec
 

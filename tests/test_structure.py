@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import shasam
+from shasam.cli import COMMANDS
 
 SRC = Path(shasam.__file__).parent
 SHARED = {
@@ -214,6 +215,8 @@ def importers() -> dict[str, set[str]]:
                     if wanted in known and wanted != name:
                         found[wanted].add(name)
                         break
+    for command in (command for names in COMMANDS.values() for command in names):
+        found[f"commands/{command}.py"].add("cli.py")  # by its name, when it is called
     return found
 
 

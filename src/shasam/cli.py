@@ -1,7 +1,8 @@
 """The command line: one file per command in ``shasam.commands``.
 
-The files of the commands are light: each imports what it works with inside its function, so that
-``shasam --help`` can show the first line of every docstring and still imports no torch.
+A command's file is imported when the command is called, and all of them for ``shasam --help``,
+which shows the first line of every docstring. Each imports what it works with inside its function,
+so that none of this imports torch.
 """
 
 from __future__ import annotations
@@ -11,34 +12,16 @@ import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
+from functools import cache
+from importlib import import_module
 from io import TextIOWrapper
 from itertools import pairwise
 from typing import Any
 
 from cyclopts import App, CycloptsError, Group, RepeatArgumentError
-from pydantic import ValidationError
 
 import shasam
-from shasam.commands.audit import audit
-from shasam.commands.compare import compare
-from shasam.commands.data import app as data
-from shasam.commands.doctor import doctor
-from shasam.commands.embed import embed
-from shasam.commands.evaluate import evaluate
-from shasam.commands.export import export
-from shasam.commands.flags import HELP_ALL, BriefHelp, flag, show_all
-from shasam.commands.methods import methods
-from shasam.commands.mine import mine
-from shasam.commands.predict import predict
-from shasam.commands.records import app as records
-from shasam.commands.report import report
-from shasam.commands.reproduce import reproduce
-from shasam.commands.select import select
-from shasam.commands.sweep import sweep
-from shasam.commands.threshold import threshold
-from shasam.commands.train import COMMON as TRAIN_FLAGS
-from shasam.commands.train import train
-from shasam.errors import ShasamError, ShasamWarning
+from shasam.errors import Argument, ShasamError, ShasamWarning
 
 HELP = """Train and audit classifiers for group fairness.
 
@@ -46,22 +29,69 @@ Try `shasam train`, which needs no data: it trains on drawn faces. `shasam audit
 of predictions and nothing else. `shasam COMMAND --help` explains a command.
 """
 # headings of `shasam --help` with their commands, in the order of the work
-COMMANDS: dict[str, tuple[Any, ...]] = {
-    "Prepare data": (data, embed),
-    "Train and use a model": (methods, train, evaluate, threshold, predict, export),
-    "Audit and report": (audit, report),
-    "Run experiments": (compare, sweep, records, reproduce),
-    "Select and mine": (select, mine),
-    "Check the installation": (doctor,),
+COMMANDS: dict[str, tuple[str, ...]] = {
+    "Prepare data": ("data", "embed"),
+    "Train and use a model": ("methods", "train", "evaluate", "threshold", "predict", "export"),
+    "Audit and report": ("audit", "report"),
+    "Run experiments": ("compare", "sweep", "records", "reproduce"),
+    "Select and mine": ("select", "mine"),
+    "Check the installation": ("doctor",),
 }
+_GROUPS = [Group(heading, sort_key=number) for number, heading in enumerate(COMMANDS)]
+HELP_ALL = "--help-all"  # of a command whose --help shows the flags that most people use
 
 
-# command -> the flags of its --help; --help-all has the rest
-BRIEF = {"train": TRAIN_FLAGS}
+def application(only: str | None = None, *, brief: bool = True) -> App:
+    """Make the command line of all commands, or of one, whose file alone is then imported.
+
+    Without ``brief`` the help of each shows all its flags.
+    """
+    made = App(
+        name="shasam",
+        version=shasam.__version__,
+        help=HELP,
+        group_commands=Group("Help", sort_key=len(COMMANDS)),
+        suppress_keyboard_interrupt=False,  # main gives SIGTERM its own exit code
+    )
+    for group, names in zip(_GROUPS, COMMANDS.values(), strict=True):
+        for place, name in enumerate(names):
+            if only in (None, name):
+                _add_command(made, name, brief, sort_key=place, group=group)
+    return made
+
+
+def _add_command(made: App, name: str, brief: bool, *, sort_key: int, group: Group) -> None:
+    module = import_module(f"shasam.commands.{name}")
+    if isinstance(command := getattr(module, "app", None), App):  # it has commands of its own
+        command.sort_key, command.group = sort_key, (group,)
+        made.command(command)
+        return
+    more: dict[str, Any] = {}
+    if common := getattr(module, "COMMON", None):
+        from shasam.commands.flags import BriefHelp
+
+        more["help_flags"] = ("--help", "-h", HELP_ALL)
+        if brief:
+            more["help_formatter"] = BriefHelp(common)
+    made.command(getattr(module, name), sort_key=sort_key, group=group, **more)
+
+
+@cache
+def _whole() -> App:
+    return application()
+
+
+def __getattr__(name: str) -> App:
+    """``shasam.cli.app`` is made when it is first asked for, because it imports every command."""
+    if name == "app":
+        return _whole()
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def _wrong_flags(error: CycloptsError) -> list[str]:
     """A line for each flag that cannot be used: its name, what is wrong, and what was given."""
+    from pydantic import ValidationError
+
     cause = error.__cause__ or error.__context__
     if isinstance(error, RepeatArgumentError) and error.token.keyword == "--target":
         return ["--target is given twice, and there is one target; train a model for each"]
@@ -79,29 +109,6 @@ def _wrong_flags(error: CycloptsError) -> list[str]:
     return lines
 
 
-app = App(
-    name="shasam",
-    version=shasam.__version__,
-    help=HELP,
-    group_commands=Group("Help", sort_key=len(COMMANDS)),
-    suppress_keyboard_interrupt=False,  # main gives SIGTERM its own exit code
-)
-for _number, (_heading, _commands) in enumerate(COMMANDS.items()):
-    _group = Group(_heading, sort_key=_number)
-    for _place, _command in enumerate(_commands):
-        if isinstance(_command, App):
-            _command.sort_key, _command.group = _place, (_group,)
-            app.command(_command)
-        elif _command.__name__ in BRIEF:
-            _brief = BriefHelp(BRIEF[_command.__name__])
-            _flags = ("--help", "-h", HELP_ALL)
-            app.command(
-                _command, sort_key=_place, group=_group, help_formatter=_brief, help_flags=_flags
-            )
-        else:
-            app.command(_command, sort_key=_place, group=_group)
-
-
 def main(words: Sequence[str] | None = None) -> None:
     """Run a command; an error that a user can put right is one sentence, not a traceback."""
     shown = warnings.showwarning
@@ -114,19 +121,22 @@ def main(words: Sequence[str] | None = None) -> None:
             shown(message, category, *where, **more)
 
     warnings.showwarning = show
-    show_all.set(HELP_ALL in (sys.argv[1:] if words is None else words))
+    words = sys.argv[1:] if words is None else words
     for stream in (sys.stdout, sys.stderr):  # an ASCII locale has no ±, and must not end a command
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     try:
-        with _messages_aside(sys.argv[1:] if words is None else words):
-            app(words, exit_on_error=False, print_error=False)
+        with _messages_aside(words):
+            known = {name for names in COMMANDS.values() for name in names}
+            one = words and words[0] in known
+            called = application(words[0], brief=HELP_ALL not in words) if one else _whole()
+            called(words, exit_on_error=False, print_error=False)
     except CycloptsError as error:  # 2, because 1 says that a limit of an audit is broken
         for line in _wrong_flags(error):
             _complain(line)
         sys.exit(2)
     except ShasamError as error:
-        _complain(error.message(flag))
+        _complain(error.message(_flag))
         sys.exit(2)
     except KeyboardInterrupt as error:
         _complain("stopped")
@@ -146,6 +156,12 @@ def _messages_aside(words: Sequence[str]) -> Iterator[None]:
         return
     with redirect_stdout(sys.stderr):
         yield
+
+
+def _flag(argument: Argument) -> str:
+    from shasam.commands.flags import flag  # imports the fields of the specification
+
+    return flag(argument)
 
 
 def _complain(text: str) -> None:

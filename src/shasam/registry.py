@@ -22,6 +22,8 @@ from shasam.errors import ShasamWarning, SpecError
 
 T = TypeVar("T")
 
+# what is trained if no method is named: the one that validation recommends over all settings
+DEFAULT_METHOD = "shasam-random"
 # kind -> the package whose import registers the built-in entries
 _HOMES = {
     "method": "shasam.methods",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextvars import ContextVar
 from copy import copy
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -47,19 +46,16 @@ SetFlag = Annotated[
 NO_DATA, NO_MODEL, NO_TRAIN = DataSpec.model_validate({}), ModelSpec(), TrainSpec()
 NO_SOURCE = SourceSpec.model_validate({})
 
-HELP_ALL = "--help-all"
-show_all: ContextVar[bool] = ContextVar("show_all", default=False)  # --help-all was given
-
 
 @dataclass(frozen=True)
 class BriefHelp:
-    """Show only the flags that most people use, and every flag for ``--help-all``."""
+    """Show only the flags that most people use."""
 
     common: frozenset[str]
 
     def __call__(self, console: Console, options: ConsoleOptions, panel: HelpPanel) -> None:
         """Print a panel of flags; one that has none of the common flags is left out."""
-        if panel.format == "parameter" and not show_all.get():
+        if panel.format == "parameter":
             kept = [entry for entry in panel.entries if self.common & set(_names(entry))]
             if not kept:
                 return

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-from pydantic import BaseModel
+if TYPE_CHECKING:
+    from pydantic import BaseModel
 
 
 def methods(name: str | None = None) -> None:
@@ -19,8 +21,7 @@ def methods(name: str | None = None) -> None:
     from rich.table import Table
 
     from shasam.output import Screen
-    from shasam.registry import described, lookup
-    from shasam.spec import DEFAULT_METHOD
+    from shasam.registry import DEFAULT_METHOD, described, lookup
 
     console = Screen()
     if name is not None:
@@ -53,6 +54,8 @@ def methods(name: str | None = None) -> None:
 
 def _options_of(config: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, str, str]]:
     """Yield name, default and sentence of every option; those of a part of options follow it."""
+    from pydantic import BaseModel
+
     for name, field in config.model_fields.items():
         default = field.get_default(call_default_factory=True)
         if not isinstance(default, BaseModel):

@@ -35,6 +35,7 @@ def reproduce(
     how: HowFlags = LOCALLY,
     dry: Annotated[bool, Parameter(negative=())] = False,
     show: Annotated[bool, Parameter(negative=())] = False,
+    hours: Annotated[bool, Parameter(negative=())] = False,
 ) -> None:
     """Make a table or figure of the paper, its numbers beside ours.
 
@@ -81,6 +82,8 @@ def reproduce(
         Write the artefact from what is done already and list what is missing; run nothing.
     show
         Print the declaration of the artefact, to copy and change.
+    hours
+        Measure a few steps on this machine, and list how long the runs of each artefact take.
     """
     from shasam.output import emit, say
     from shasam.reproduce import make
@@ -89,9 +92,7 @@ def reproduce(
     from shasam.reproduce.filling import RecordedRequest, made_with
 
     if artefact is None:
-        from shasam.reproduce.make import show_list  # imports torch
-
-        show_list(profile or PROFILE, seeds or SEEDS)
+        make.show_list(profile or PROFILE, seeds or SEEDS, hours)
         return
     if show:
         emit(declaration(artefact))

@@ -28,36 +28,58 @@ from shasam.runs.records import keep as keep_records
 _IMAGES = {"celeba": 162_770, "utkface": 11_458}  # of the whole training splits
 
 
-def show_list(profile: str, seeds: int) -> None:
-    """Print the list; the speed of this machine is measured first, by a few steps."""
-    from shasam.reproduce.cost import on_drawn_faces, views_of_training  # imports torch
-
+def show_list(profile: str, seeds: int, hours: bool = False) -> None:
+    """Print the list; for hours, the speed of this machine is measured by a few steps."""
     screen = Screen()
-    screen.print(f"measuring a few steps of the profile {profile} …")
-    speed = {encoder: on_drawn_faces(profile, encoder) for encoder in ("resnet18", "vit")}
+    speed = _measured_speed(profile, screen) if hours else None
     table = Table(box=box.SIMPLE)
-    for head in ("artefact", "what it shows", "needs", "runs", "hours"):
+    for head in ("artefact", "what it shows", "needs", "runs", *(["hours"] if hours else [])):
         table.add_column(head, justify="right" if head in ("runs", "hours") else "left")
     for name in NAMES:
         one = artefact(name, profile=profile)
-        if one.kind != "table" or one.data is None:
-            table.add_row(name, one.title, one.data or "nothing", "–", "–")
-            continue
-        found, _ = cells(one, DataLocation(one.data), profile=profile, seeds=1)
-        wanted = {cell.identity: cell for cell in found}.values()  # rows can share runs
-        seconds = seeds * sum(
-            views_of_training(cell.spec, _IMAGES[one.data])
-            / speed["vit" if cell.spec.model.encoder == "vit" else "resnet18"]
-            for cell in wanted
-        )
-        table.add_row(name, one.title, one.data, str(seeds * len(wanted)), f"{seconds / 3600:.1f}")
+        row, runs = [name, one.title, one.data or "nothing"], _distinct_runs(one, profile)
+        row.append(str(seeds * len(runs)) if runs else "–")
+        if speed is not None:
+            row.append(f"{seeds * _hours(runs, speed):.1f}" if runs else "–")
+        table.add_row(*row)
     screen.print(table)
+    each = f"{seeds} seeds, profile {profile}"
+    if speed is None:
+        screen.print(f"Runs of {each}. --hours measures this machine and says how long they take.")
+        return
     screen.print(
-        f"Hours of the stages on images, one run after the other, {seeds} seeds, profile "
-        f"{profile}. Measured just now with balanced cross-entropy: {speed['resnet18']:,.0f} views "
-        f"a second with ResNet-18 and {speed['vit']:,.0f} with a ViT. Methods with several "
-        "networks take longer.",
+        f"Hours of the stages on images, one run after the other, {each}. Measured just now with "
+        f"balanced cross-entropy: {speed['resnet18']:,.0f} views a second with ResNet-18 and "
+        f"{speed['vit']:,.0f} with a ViT. Methods with several networks take longer.",
         soft_wrap=True,
+    )
+
+
+def _distinct_runs(one: Artefact, profile: str) -> list[ArtefactRun]:
+    """Return the runs of one seed; rows can share them. Nothing is resolved, so no torch."""
+    if one.kind != "table" or one.data is None:
+        return []
+    found, _ = cells(one, DataLocation(one.data), profile=profile, seeds=1, check=False)
+    return list({cell.asked: cell for cell in found}.values())
+
+
+def _measured_speed(profile: str, screen: Screen) -> dict[str, float]:
+    from shasam.reproduce.cost import on_drawn_faces  # imports torch
+
+    screen.print(f"measuring a few steps of the profile {profile} …")
+    return {encoder: on_drawn_faces(profile, encoder) for encoder in ("resnet18", "vit")}
+
+
+def _hours(runs: Sequence[ArtefactRun], speed: Mapping[str, float]) -> float:
+    from shasam.reproduce.cost import views_of_training  # imports torch
+
+    return (
+        sum(
+            views_of_training(cell.spec, _IMAGES[cell.spec.data.name])
+            / speed["vit" if cell.spec.model.encoder == "vit" else "resnet18"]
+            for cell in runs
+        )
+        / 3600
     )
 
 

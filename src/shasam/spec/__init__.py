@@ -7,9 +7,10 @@ encoder, whose options it checks.
 
 from __future__ import annotations
 
+from shasam.registry import DEFAULT_METHOD
 from shasam.spec.fields import DataSpec, ModelSpec, StageSpec, TrainSpec, ViewsSpec
 from shasam.spec.layers import PROFILES, merge, nest, parse_set
-from shasam.spec.run import DEFAULT_METHOD, RunSpec, resolve, stored_spec
+from shasam.spec.run import RunSpec, resolve, stored_spec
 
 __all__ = [
     "DEFAULT_METHOD",

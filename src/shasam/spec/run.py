@@ -16,7 +16,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from shasam.errors import SpecError
-from shasam.registry import did_you_mean, entries, lookup, names
+from shasam.registry import DEFAULT_METHOD, did_you_mean, entries, lookup, names
 from shasam.spec.fields import DataSpec, ModelSpec, StageSpec, TrainSpec, with_source
 from shasam.spec.layers import PROFILES, full_keys, lay, merge
 from shasam.tables import UNKNOWN
@@ -51,10 +51,6 @@ def usable_flags() -> set[str]:
     except OSError:  # not Linux
         pass
     return set()
-
-
-# what is trained if no method is named: the one that validation recommends over all settings
-DEFAULT_METHOD = "shasam-random"
 
 
 class RunSpec(BaseModel):
