@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from shasam.metrics.learnt import Skill
@@ -35,11 +34,18 @@ def judged(experiment: Path) -> list[Judged]:
     """All runs of an experiment, judged by their test predictions."""
     columns = ["run", "target", "prediction"]
     predictions = pq.read_table(experiment / PREDICTIONS, columns=columns)
+    runs = predictions.column("run").combine_chunks().dictionary_encode()
+    code_R = runs.indices.to_numpy(zero_copy_only=False)
+    order_R = np.argsort(code_R, kind="stable")
+    ends = np.cumsum(np.bincount(code_R, minlength=len(runs.dictionary)))
+    place = {name: i for i, name in enumerate(runs.dictionary.to_pylist())}
+    values = {c: predictions.column(c).to_numpy().astype(np.int64)[order_R] for c in columns[1:]}
     names = ["label", "run", "seed", "predictions_metadata"]
     found = []
     for row in pq.read_table(experiment / RECORDS, columns=names).to_pylist():
-        own = predictions.filter(pc.field("run") == row["run"])
-        t, p = (own.column(name).to_numpy().astype(np.int64) for name in columns[1:])
+        i = place[row["run"]]
+        own = slice(ends[i - 1] if i else 0, ends[i])
+        t, p = (values[name][own] for name in columns[1:])
         about = json.loads(row["predictions_metadata"])
         classes = max(int(t.max()), int(p.max())) + 1
         if "target_names" in about:
