@@ -588,7 +588,7 @@ def approximate(
     support: int | None = None,
     between_groups: bool = True,
 ) -> str | None:
-    """Return why the interval of a metric is approximate for these counts; None where it is not.
+    """Return why the interval of a metric is approximate for these counts; None if it is not.
 
     ``counts`` has the groups that are compared. A metric that was not simulated is judged by its
     ``support`` (the rows in its smallest denominator) and, if it compares groups, by their number.
