@@ -371,10 +371,7 @@ class MinedPlan(BatchPlan):
         return pools_of(ground.t_V, ground.s_V, pools.target, pools.sensitive)
 
     def hardness(self, step: int) -> float:
-        """Return 0 (random sets) until the start, then growing to 1.
-
-        All candidates that there are.
-        """
+        """Return 0 (random sets) until the start, then growing to 1: all candidates."""
         c, done = self.config, step / max(1, self.total_steps)
         if done < c.start or not c.mines or self.blind:
             return 0.0
@@ -398,9 +395,7 @@ class MinedPlan(BatchPlan):
         embed: Embed,
         generator: torch.Generator,
     ) -> list[Tensor]:
-        """Return rows of A, P and N of a pair, mined where there are more candidates than are
-        needed.
-        """
+        """Return rows of A, P and N of a pair, mined if there are more candidates than needed."""
         hardness = self.hardness(self._step)
         sets = [
             self._candidates(pair, role, size, hardness)
@@ -478,10 +473,7 @@ class MinedPlan(BatchPlan):
         return torch.cat(parts)
 
     def _next(self, cell: tuple[int, int], count: int) -> Tensor:
-        """Return the next rows of a cell that are not in the batch.
-
-        Used up, it is shuffled anew.
-        """
+        """Take the next rows of a cell that are not in the batch; used up, it is shuffled anew."""
         parts: list[Tensor] = []
         passed_N = self._taken_N.clone() if count else self._taken_N
         while count:
@@ -497,10 +489,7 @@ class MinedPlan(BatchPlan):
         return torch.cat(parts) if parts else torch.zeros(0, dtype=torch.int64)
 
     def _filled(self, pair: tuple[int, int], role: str, rows: Tensor, size: int) -> Tensor:
-        """Return the set of a role with as many rows as it should have.
-
-        What is missing is repeated.
-        """
+        """Return the set of a role, filled up: what is missing is repeated."""
         fresh = int((~self._taken_N[rows]).sum())
         if fresh < size:
             self.small_pools += 1
@@ -514,10 +503,7 @@ class MinedPlan(BatchPlan):
         return rows
 
     def _cells_of_role(self, pair: tuple[int, int], role: str) -> list[tuple[int, int]]:
-        """Return the filled cells that fit a role of a pair.
-
-        The same for as long as the cells are.
-        """
+        """Return the filled cells that fit a role of a pair, the same as long as the cells are."""
         if (pair, role) not in self._roles:
             filled = [cell for cell, rows in self.cells.items() if len(rows)]
             t_K, s_K = torch.tensor(filled).T
@@ -560,10 +546,7 @@ class MinedPlan(BatchPlan):
             self.bank.refresh_all(ground, embed, step)
 
     def _ground_of(self, epoch: int, previous: Tensor) -> Tensor:
-        """Return the ground set of an epoch.
-
-        That of the epoch before comes into it last, or not.
-        """
+        """Return the ground set of an epoch; that of the epoch before comes last, or not."""
         order = keyed(self.seed, 0, epoch).permutation(len(self.rows))
         shuffled = self.rows[torch.from_numpy(order)]
         fresh = ~torch.isin(shuffled, previous)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
 
@@ -216,6 +216,23 @@ class Folder:
         return sorted(found)
 
 
+def read_images(table: pa.Table, size: int, read: Callable[[str], bytes]) -> Reading:
+    """Decode the images at the paths of a table; one that cannot be read has a reason instead."""
+    images = np.zeros((table.num_rows, size, size, 3), dtype=np.uint8)
+    hashes, reasons = [], []
+    for row, path in enumerate(table.column("path").to_pylist()):
+        digest, reason = "", ""
+        try:
+            data = read(path)
+            digest = hashlib.sha256(data).hexdigest()
+            images[row] = decode(data, size)
+        except BadImage as error:
+            reason = str(error)
+        hashes.append(digest)
+        reasons.append(reason)
+    return Reading(images, hashes, reasons)
+
+
 class FileSource(Source):
     """A source of image files below ``spec.root`` (or ``images_below`` it)."""
 
@@ -246,19 +263,7 @@ class FileSource(Source):
         return np.array([self.folder.stamp(path) for path in paths], dtype=np.int64)
 
     def read(self, table: pa.Table, size: int) -> Reading:
-        images = np.zeros((table.num_rows, size, size, 3), dtype=np.uint8)
-        hashes, reasons = [], []
-        for row, path in enumerate(table.column("path").to_pylist()):
-            digest, reason = "", ""
-            try:
-                data = self.folder.read(path)
-                digest = hashlib.sha256(data).hexdigest()
-                images[row] = decode(data, size)
-            except BadImage as error:
-                reason = str(error)
-            hashes.append(digest)
-            reasons.append(reason)
-        return Reading(images, hashes, reasons)
+        return read_images(table, size, self.folder.read)
 
     def without_missing(self, listing: Listing) -> Listing:
         """Refuse files that are not there, with their count, or leave them out and record them."""

@@ -279,12 +279,6 @@ def whole_groups(counts: Counts, least: int) -> np.ndarray:
     return np.flatnonzero((counts.cells_CG >= least).all(0))
 
 
-def compared_groups(counts: Counts, statistic: Statistic, positive: int | None, least: int) -> int:
-    """Return how many groups have at least one rate of the metric that is compared."""
-    rates_RG, _ = compared_rates(counts, statistic.table, positive, least)  # type: ignore[attr-defined]
-    return int((~np.isnan(rates_RG)).any(0).sum())
-
-
 def _of_counts(made: Resampling, wanted: Sequence[Metric]) -> dict[str, Estimate]:
     names = [m.name for m in wanted if m.of_counts]
     related = relatives(names) - set(names)

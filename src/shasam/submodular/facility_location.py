@@ -108,10 +108,7 @@ def clamped_sum(kernel_NR, v, lo_R, hi_R):
 
 @njit(cache=True, nogil=True, inline="always")
 def renew(shared, waiting, start, stop, v_S, sum_S):
-    """Renew bounds at the positions waiting[start..stop], at most eight.
-
-    Missing ones repeat one.
-    """
+    """Renew up to eight bounds at the positions waiting[start..stop]; missing ones repeat one."""
     kernel_NR, lo_R, hi_R, bonus_N, candidates, bound = shared
     for i in range(SIDE):
         v_S[i] = candidates[waiting[min(start + i, stop - 1)]]

@@ -284,10 +284,7 @@ def _labels(lab: Lab, drawn: Draw) -> None:
 
 
 def _nearest_rows(encoder: ScriptedEncoder, ground: Ground) -> tuple[Tensor, Tensor]:
-    """Return whose embeddings a ground set has.
-
-    The cosine to the nearest that is known, and its row.
-    """
+    """Find whose embeddings a ground set has: cosine to the nearest that is known, and its row."""
     cosine, rows_V = (F.normalize(ground.z_VD, dim=1) @ encoder.last_ND.T).max(dim=1)
     return cosine, rows_V
 

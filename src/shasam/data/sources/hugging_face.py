@@ -13,11 +13,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
-from shasam.data.decode import MAX_BYTES, BadImage, decode
-from shasam.data.folder import PATH, split_words, text
+from shasam.data.decode import MAX_BYTES, BadImage
+from shasam.data.folder import PATH, read_images, split_words, text
 from shasam.data.source import Listing, Reading, Source
 from shasam.data.splits import SPLITS
 from shasam.documents import of_our_shape, read_json
@@ -197,19 +196,7 @@ class HuggingFace(Source):
         return Listing(pa.table(columns))
 
     def read(self, table: pa.Table, size: int) -> Reading:
-        images = np.zeros((table.num_rows, size, size, 3), dtype=np.uint8)
-        hashes, reasons = [], []
-        for place, path in enumerate(table.column("path").to_pylist()):
-            digest, reason = "", ""
-            try:
-                data = self._bytes(path)
-                digest = hashlib.sha256(data).hexdigest()
-                images[place] = decode(data, size)
-            except BadImage as error:
-                reason = str(error)
-            hashes.append(digest)
-            reasons.append(reason)
-        return Reading(images, hashes, reasons)
+        return read_images(table, size, self._bytes)
 
     def _bytes(self, path: str) -> bytes:
         name, _, row = path.rpartition("/")
