@@ -11,7 +11,7 @@ import os
 
 WITHOUT_AMX = "AVX512_CORE_BF16"
 _PROCESSOR = "/proc/cpuinfo"
-TILES = (0x1D, 1)  # the leaf of the tiles; its eax is 0 where they are not described
+TILES = (0x1D, 1)  # the leaf of the tiles; its eax is 0 if they are not described
 
 
 def avoid_broken_amx(processor: str = _PROCESSOR) -> None:

@@ -114,7 +114,7 @@ def main(words: Sequence[str] | None = None) -> None:
     shown = warnings.showwarning
 
     def show(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
-        """Ours without file, line and source; those of other libraries as always."""
+        """Show ours without file, line and source; those of other libraries as always."""
         if issubclass(category, ShasamWarning):
             _complain(str(message))
         else:
@@ -145,7 +145,7 @@ def main(words: Sequence[str] | None = None) -> None:
 
 @contextmanager
 def _messages_aside(words: Sequence[str]) -> Iterator[None]:
-    """Messages go to standard error where a flag names standard output for a result."""
+    """Send messages to standard error if a flag names standard output for a result."""
     from shasam.files import is_standard_output
 
     pairs = pairwise(words)

@@ -27,7 +27,7 @@ _PLACE = re.compile(r"(?P<host>[\w.-]+):(?P<port>\d{1,5})")
 
 @contextmanager
 def connected(address: str | None, who: str) -> Iterator[None]:
-    """Ray for the length of a block: ``auto``, ``host:port``, or one of this machine's own.
+    """Yield Ray for the length of a block: ``auto``, ``host:port``, or one of this machine's own.
 
     A connection that is there already is used and left. Without an address RAY_ADDRESS counts, as
     it does for all programs that use Ray. ``who`` needs it, for the sentence where Ray is missing.
@@ -61,7 +61,7 @@ def _short() -> str | None:
 
 
 def _check(address: str) -> None:
-    """A wrong address is one sentence now; Ray itself would try for two minutes."""
+    """Refuse a wrong address at once; Ray itself would try for two minutes."""
     if address in ("auto", "local"):
         return
     place = _PLACE.fullmatch(address)
@@ -117,7 +117,7 @@ def _nothing_of_the_working_directory() -> Iterator[None]:
 
 @contextmanager
 def _terminated_in_order() -> Iterator[Callable[[], object]]:
-    """SIGTERM ends the block as Ctrl-C does, or does what the program had asked for before.
+    """End the block on SIGTERM as Ctrl-C does, or do what the program had asked for before.
 
     Ray puts a handler of its own in place when it is joined; the function that is given takes it
     away again.

@@ -31,7 +31,7 @@ class _PlainLoader(yaml.SafeLoader):
     depth = 0
 
     def construct_mapping(self, node: Any, deep: bool = False) -> Any:
-        """A key that is there twice is an error: YAML would take the last one without a word."""
+        """Refuse a key that is there twice: YAML would take the last one without a word."""
         seen: set[tuple[str, str]] = set()
         for key, _ in getattr(node, "value", ()):
             if isinstance(key, yaml.ScalarNode):
@@ -73,7 +73,7 @@ _DatesAsText.yaml_implicit_resolvers = {
 
 
 def parse_yaml(text: str, where: str, *, dates: bool = False) -> Any:
-    """The value of a YAML text: dicts, lists, texts, numbers, booleans, null; nothing is run.
+    """Parse a YAML text: dicts, lists, texts, numbers, booleans, null; nothing is run.
 
     A date is refused, or a text where ``dates`` are allowed.
     """
@@ -94,7 +94,7 @@ def parse_yaml(text: str, where: str, *, dates: bool = False) -> Any:
 
 
 def read_yaml_value(path: str | Path, *, within: Path | None = None, dates: bool = False) -> Any:
-    """The value of a YAML file, whatever it is."""
+    """Return the value of a YAML file, whatever it is."""
     try:
         text = read_bytes(path, limit=MAX_YAML_BYTES, within=within).decode("utf-8-sig")
     except FileError as error:
@@ -105,7 +105,7 @@ def read_yaml_value(path: str | Path, *, within: Path | None = None, dates: bool
 
 
 def read_yaml(path: str | Path, *, within: Path | None = None) -> dict[str, Any]:
-    """A YAML file as a dict."""
+    """Return a YAML file as a dict."""
     body = read_yaml_value(path, within=within)
     if body is None:
         return {}
@@ -115,7 +115,7 @@ def read_yaml(path: str | Path, *, within: Path | None = None) -> dict[str, Any]
 
 
 def parse_json(text: str | bytes, where: str) -> Any:
-    """The value of a JSON text; how many values it has is counted before any is built."""
+    """Return the value of a JSON text; how many values it has is counted before any is built."""
     content = text.encode(errors="surrogatepass") if isinstance(text, str) else text
     if sum(content.count(sign) for sign in (b",", b"[", b"{")) > MAX_VALUES:
         raise DataError(
@@ -128,7 +128,7 @@ def parse_json(text: str | bytes, where: str) -> Any:
 
 
 def read_json(path: str | Path, *, within: Path | None = None) -> dict[str, Any]:
-    """A JSON file that holds an object."""
+    """Return a JSON file that holds an object."""
     try:
         body = parse_json(read_bytes(path, limit=MAX_TEXT, within=within), str(path))
     except FileError as error:
@@ -153,7 +153,7 @@ def of_our_shape(where: object) -> Iterator[None]:
 
 
 def _check_plain(value: Any, where: str, keys: tuple[str, ...]) -> None:
-    """Only what a specification can hold; the error names the key."""
+    """Admit only what a specification can hold; the error names the key."""
     place = f"{where}, {'.'.join(keys)}" if keys else where
     if isinstance(value, dict):
         for key, inner in value.items():

@@ -98,7 +98,7 @@ def description(model: Model, sha256: str | None = None) -> dict[str, Any]:
 
 
 def _shorten(options: dict[str, Any]) -> None:
-    """The name of a pretrained network alone, not where it lay on the machine that trained."""
+    """Keep the name of a pretrained network alone, not where it lay on the machine that trained."""
     source = Path(str(options.get("source") or ""))
     if source.is_absolute() or (source.name and source.exists()):
         options["source"] = source.name

@@ -32,7 +32,7 @@ MODULES = {
 
 
 def has(extra: str) -> bool:
-    """Whether every module of the extra can be found."""
+    """Return whether every module of the extra can be found."""
     return all(find_spec(module) is not None for module in MODULES[extra])
 
 

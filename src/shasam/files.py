@@ -45,7 +45,7 @@ def write_atomic(
 
 @contextmanager
 def atomic_file(path: str | Path, *, within: Path | None = None) -> Iterator[BinaryIO]:
-    """A file to write to that takes its name only when it is whole.
+    """Yield a file to write to that takes its name only when it is whole.
 
     The temporary file has a random name and lies in the same folder, which is made if need be. It
     is flushed to the disk, renamed, and the folder is flushed too. A link under the final name is
@@ -74,7 +74,7 @@ def atomic_file(path: str | Path, *, within: Path | None = None) -> Iterator[Bin
 
 @contextmanager
 def named_file(path: str | Path) -> Iterator[BinaryIO]:
-    """A file to write to at the place that a user has named, whole or not at all.
+    """Yield a file to write to at the place that a user has named, whole or not at all.
 
     ``-`` and ``/dev/stdout`` are standard output, and what is a device or a pipe already is written
     to when the content is whole. A link is refused: it may be somebody else's.
@@ -105,12 +105,12 @@ def write_named(path: str | Path, content: bytes | str) -> None:
 
 
 def is_standard_output(path: str | Path) -> bool:
-    """True for ``-`` and the names that a system has for it."""
+    """Return True for ``-`` and the names that a system has for it."""
     return _descriptor(Path(path)) == 1
 
 
 def _descriptor(path: Path) -> int | None:
-    """The open file that a name such as ``-``, ``/dev/stdout`` or ``/dev/fd/63`` stands for."""
+    """Find the open file that a name like ``-``, ``/dev/stdout`` or ``/dev/fd/63`` stands for."""
     if str(path) == "-":
         return 1
     found = _DESCRIPTOR.fullmatch(str(path))
@@ -120,7 +120,7 @@ def _descriptor(path: Path) -> int | None:
 
 
 def _kind_of(path: Path) -> str:
-    """What is at a place: "device", "pipe", "link" (to a file, a folder or nothing), or ""."""
+    """Say what is at a place: "device", "pipe", "link" (to a file, a folder or nothing), or ""."""
     if _DESCRIPTOR.fullmatch(str(path)):
         return "device"
     try:
@@ -175,7 +175,7 @@ def append(path: str | Path, content: bytes) -> None:
 
 
 def open_in_place(path: str | Path, flags: int) -> int:
-    """The descriptor of a file that is written where it is: a log, a lock, captured output."""
+    """Open a file that is written where it is: a log, a lock, captured output."""
     try:
         handle = os.open(path, flags | _NOFOLLOW | _NONBLOCK | _BINARY, 0o666)
     except OSError as error:
@@ -211,7 +211,7 @@ def open_regular(path: str | Path, *, within: Path | None = None) -> BinaryIO:
 
 
 def read_bytes(path: str | Path, *, limit: int = MAX_TEXT, within: Path | None = None) -> bytes:
-    """The bytes of a regular file of at most ``limit`` bytes; the size is checked first."""
+    """Return the bytes of a regular file of at most ``limit`` bytes; the size is checked first."""
     with open_regular(path, within=within) as file:
         size = os.fstat(file.fileno()).st_size
         if size > limit:
@@ -223,12 +223,12 @@ def read_bytes(path: str | Path, *, limit: int = MAX_TEXT, within: Path | None =
 
 
 def _words(size: int) -> str:
-    """A number of bytes in the unit in which it is no fraction of one."""
+    """Return a number of bytes in the unit in which it is no fraction of one."""
     return f"{size >> 20} MiB" if size >= 1 << 20 else f"{size:,} bytes"
 
 
 def file_sha256(path: str | Path) -> str:
-    """SHA-256 of the content of a regular file, read in pieces."""
+    """Return SHA-256 of the content of a regular file, read in pieces."""
     digest = hashlib.sha256()
     with open_regular(path) as file:
         try:
@@ -240,7 +240,9 @@ def file_sha256(path: str | Path) -> str:
 
 
 def remembered_sha256(path: str | Path) -> str:
-    """``file_sha256``, computed again only when size, times or inode of the file have changed."""
+    """Return ``file_sha256``, computed again only when size, times or inode of the file have
+    changed.
+    """
     try:
         info = os.stat(path)
     except OSError as error:
@@ -292,7 +294,7 @@ def _stay_inside(path: str | Path, root: Path) -> None:
 
 
 def _flush_folder(folder: Path) -> None:
-    """Without this a rename may be lost with the power; Windows cannot open a folder."""
+    """Flush a folder: without this a rename may be lost with the power; Windows cannot open one."""
     if os.name == "nt":
         return
     handle = os.open(folder, os.O_RDONLY)

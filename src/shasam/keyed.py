@@ -27,18 +27,18 @@ _STEP = 2.0**-24  # 24 bits fill a float32 mantissa: every value is exact, and b
 
 
 def text_key(*words: str | int) -> int:
-    """63 bits of SHA-256: the same for the same words on every machine."""
+    """Return 63 bits of SHA-256: the same for the same words on every machine."""
     text = "/".join(map(str, words))
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
 
 
 def keyed(*key: int) -> np.random.Generator:
-    """A numpy generator that depends on the key alone: for permutations and draws of a plan."""
+    """Make a numpy generator that depends on the key alone: for permutations and draws."""
     return np.random.default_rng(np.random.SeedSequence([int(k) for k in key]))
 
 
 def keyed_torch(*key: int) -> torch.Generator:
-    """A torch generator (on the CPU) that depends on the key alone."""
+    """Return a torch generator (on the CPU) that depends on the key alone."""
     import torch
 
     return torch.Generator().manual_seed(int(keyed(*key).integers(2**62)))
@@ -59,7 +59,7 @@ def seed_torch(key: int, device: torch.device) -> None:
 
 
 def mix(x: np.ndarray) -> np.ndarray:
-    """splitmix64's finaliser on uint64."""
+    """Return splitmix64's finaliser on uint64."""
     x = x.astype(np.uint64, copy=True)
     for shift, factor in _MIX:
         x ^= x >> np.uint64(shift)
@@ -68,7 +68,7 @@ def mix(x: np.ndarray) -> np.ndarray:
 
 
 def keys(seed: int, *parts: np.ndarray | int) -> np.ndarray:
-    """uint64 keys from a seed and integers that broadcast against each other."""
+    """Return uint64 keys from a seed and integers that broadcast against each other."""
     key = mix(np.asarray([seed % 2**64], dtype=np.uint64))
     for part in parts:
         step = np.atleast_1d(part).astype(np.uint64) * np.uint64(_GOLDEN) + np.uint64(_GOLDEN)
@@ -77,7 +77,7 @@ def keys(seed: int, *parts: np.ndarray | int) -> np.ndarray:
 
 
 def uniform(key: np.ndarray, count: int) -> np.ndarray:
-    """float32 in [0, 1): shape key.shape + (count,)."""
+    """Return float32 in [0, 1): shape key.shape + (count,)."""
     steps = np.arange(1, count + 1, dtype=np.uint64) * np.uint64(_GOLDEN)
     bits = mix(key[..., None] + steps) >> np.uint64(40)
     return bits.astype(np.float32) * np.float32(_STEP)
@@ -88,7 +88,7 @@ def _signed(value: int) -> int:
 
 
 def mix_torch(x: Tensor) -> Tensor:
-    """The same on int64, whose products wrap as those of uint64 do."""
+    """Return the same on int64, whose products wrap as those of uint64 do."""
     for shift, factor in _MIX:
         x = (x ^ _shift_right(x, shift)) * _signed(factor)
     return x ^ _shift_right(x, _LAST)
@@ -100,7 +100,7 @@ def _shift_right(x: Tensor, shift: int) -> Tensor:
 
 
 def keys_torch(seed: int, *parts: Tensor | int, device: torch.device | None = None) -> Tensor:
-    """int64 keys with the bits of ``keys``."""
+    """Return int64 keys with the bits of ``keys``."""
     import torch
 
     key = mix_torch(torch.tensor([_signed(seed % 2**64)], dtype=torch.int64, device=device))
@@ -111,7 +111,7 @@ def keys_torch(seed: int, *parts: Tensor | int, device: torch.device | None = No
 
 
 def uniform_torch(key: Tensor, count: int) -> Tensor:
-    """float32 in [0, 1) with the values of ``uniform``."""
+    """Return float32 in [0, 1) with the values of ``uniform``."""
     import torch
 
     steps = torch.arange(1, count + 1, dtype=torch.int64, device=key.device) * _signed(_GOLDEN)

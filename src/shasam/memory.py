@@ -6,7 +6,7 @@ import os
 
 
 def available_memory() -> int | None:
-    """Free main memory in bytes, None where the platform does not say."""
+    """Free main memory in bytes, None if the platform does not say."""
     try:
         with open("/proc/meminfo", encoding="ascii") as lines:
             for line in lines:
@@ -21,7 +21,7 @@ def available_memory() -> int | None:
 
 
 def readable(size: float) -> str:
-    """``readable(3 << 30)`` is ``'3.0 GiB'``."""
+    """Write a number of bytes: ``readable(3 << 30)`` is ``'3.0 GiB'``."""
     for unit in ("bytes", "KiB", "MiB", "GiB"):
         if abs(size) < 1024:
             return f"{size:.0f} {unit}" if unit == "bytes" else f"{size:.1f} {unit}"

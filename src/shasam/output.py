@@ -29,7 +29,7 @@ _CONTROL = re.compile(
 
 
 def visible(text: str) -> str:
-    r"""``text`` with control characters spelled out, ESC as ``\x1b``; tab and newline stay.
+    r"""Return ``text`` with control characters spelled out, ESC as ``\x1b``; tab and newline stay.
 
     >>> visible("red \x1b[31m alert")
     'red \\x1b[31m alert'
@@ -38,7 +38,7 @@ def visible(text: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """``visible``, with every run of white space as a single space."""
+    """Return ``visible``, with every run of white space as a single space."""
     return visible(" ".join(text.split()))
 
 
@@ -57,7 +57,7 @@ Cell = str | int | float | None
 
 
 def csv_text(rows: Iterable[Iterable[Cell]]) -> str:
-    """Rows as CSV, one line each, ``\\n`` at the end of a line.
+    """Write rows as CSV, one line each, ``\\n`` at the end of a line.
 
     Numbers are written as they are, None and NaN as an empty cell. Text is quoted where it holds a
     separator, a quote or a line break; text that a spreadsheet would run gets an apostrophe in
@@ -72,7 +72,7 @@ def csv_text(rows: Iterable[Iterable[Cell]]) -> str:
 
 
 def cell_text(value: Cell) -> str:
-    """One cell of a line."""
+    """Return one cell of a line."""
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return ""
     if not isinstance(value, str):
@@ -83,7 +83,7 @@ def cell_text(value: Cell) -> str:
 
 
 def text_cells(values: Sequence[str]) -> Sequence[str]:
-    """Cells of text; numbers, names and paths, as most are, are judged all at once."""
+    """Return cells of text; numbers, names and paths, as most are, are judged all at once."""
     lines = "".join([f"{value}\n" for value in values])
     if lines.count("\n") == len(values) and _PLAIN_LINES.match(lines):
         return values
@@ -91,7 +91,7 @@ def text_cells(values: Sequence[str]) -> Sequence[str]:
 
 
 def harmless(cell: str) -> str:
-    """A cell that starts like a formula gets an apostrophe; a plain number does not need it."""
+    """Put an apostrophe before a cell that starts like a formula; a plain number needs none."""
     return f"'{cell}" if cell.startswith(_FORMULA) and not _NUMBER.match(cell) else cell
 
 
@@ -105,7 +105,7 @@ _PLAIN_WORD = re.compile(r"[\w./=-]+\Z")
 
 
 def markdown_text(text: str) -> str:
-    r"""Text inside a line or a table cell.
+    r"""Return text inside a line or a table cell.
 
     >>> print(markdown_text("<b>a|b</b> www.x.org"))
     &lt;b&gt;a\|b&lt;/b&gt; www&#46;x.org
@@ -121,7 +121,7 @@ def _escaped(found: re.Match[str]) -> str:
 
 
 def markdown_code(text: str) -> str:
-    """A code span for a plain name; for anything else, escaped text.
+    """Return a code span for a plain name; for anything else, escaped text.
 
     Entities and backslashes do not work in a code span, so it cannot hold markup safely in every
     renderer.
@@ -130,7 +130,7 @@ def markdown_code(text: str) -> str:
 
 
 def markdown_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """The lines of a table whose cells went through ``inline`` or ``code``."""
+    """Return the lines of a table whose cells went through ``inline`` or ``code``."""
     lines = [head, ["---"] * len(head), *rows]
     return ["| " + " | ".join(cells) + " |" for cells in lines]
 
@@ -153,22 +153,25 @@ class Screen(Console):
         super().__init__(stderr=stderr, markup=False, **options)
 
     def render_str(self, text: str, **options: Any) -> Text:
-        """The place where rich turns a string into styled text."""
+        """Return the place where rich turns a string into styled text."""
         return super().render_str(visible(text), **{**options, "markup": False, "emoji": False})
 
 
 def say(text: str) -> None:
-    """One message on standard output, not wrapped: paths can be copied, tables can be piped."""
+    """Print a message on standard output, not wrapped: paths can be copied, tables can be piped."""
     Screen().print(text, soft_wrap=True)
 
 
 def complain(text: str) -> None:
-    """One message on standard error."""
+    """Print a message on standard error."""
     Screen(stderr=True).print(f"shasam: {text}", soft_wrap=True)
 
 
 def emit(text: str) -> None:
-    """Text made for another program; spelled out like the rest only where a person looks at it."""
+    """Print text made for another program.
+
+    Spelled out like the rest only if a person looks at it.
+    """
     sys.stdout.write(visible(text) if sys.stdout.isatty() else text)
 
 
@@ -185,7 +188,7 @@ Told = Callable[[int, int], None]  # done, total
 def shown_progress(
     screen: Screen | None = None, *, unit: str | None = None
 ) -> Iterator[Callable[[str], Told]]:
-    """``told = named("reading p.csv")``, then ``told(done, total)`` as often as you like.
+    """Yield ``told = named("reading p.csv")``, then ``told(done, total)`` as often as you like.
 
     With a ``unit`` the bar also says how many of them are done in a second.
     """

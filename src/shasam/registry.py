@@ -70,13 +70,13 @@ def register(name: str, *, kind: str) -> Callable[[T], T]:
 
 
 def names(kind: str) -> list[str]:
-    """All known names of a kind, sorted."""
+    """Return all known names of a kind, sorted."""
     _load(kind)
     return sorted(_ENTRIES.get(kind, {}))
 
 
 def entries(kind: str, *, look: bool = True) -> dict[str, Any]:
-    """All entries of a kind by name, in the order in which they were registered.
+    """Return all entries of a kind by name, in the order in which they were registered.
 
     Without ``look``, those that are known already: looking for plugins imports them.
     """
@@ -86,7 +86,7 @@ def entries(kind: str, *, look: bool = True) -> dict[str, Any]:
 
 
 def lookup(kind: str, name: str) -> Any:
-    """The entry, or an error with the nearest known name."""
+    """Return the entry, or an error with the nearest known name."""
     _load(kind)
     known = _ENTRIES.get(kind, {})
     if name not in known:
@@ -97,7 +97,7 @@ def lookup(kind: str, name: str) -> Any:
 
 
 def described(kind: str, words: Sequence[str]) -> dict[str, list[str]]:
-    """What classes of a kind say of themselves, by name: their attributes ``words``, all texts.
+    """Read what classes of a kind say of themselves, by name: their attributes ``words`` as texts.
 
     The built-in classes are read and not imported, because importing methods means importing torch;
     plugins are imported.
@@ -122,12 +122,12 @@ def described(kind: str, words: Sequence[str]) -> dict[str, list[str]]:
 
 
 def _text(value: Any) -> str:
-    """An attribute as a text; of a dial, the option that it turns."""
+    """Return an attribute as a text; of a dial, the option that it turns."""
     return str(getattr(value, "option", value) or "")
 
 
 def _registered_as(node: ast.ClassDef, kind: str) -> Iterator[str]:
-    """The names in the decorators ``@register(name, kind=kind)`` of a class."""
+    """Yield the names in the decorators ``@register(name, kind=kind)`` of a class."""
     for made in node.decorator_list:
         if not isinstance(made, ast.Call) or ast.unparse(made.func) != "register":
             continue
@@ -136,7 +136,7 @@ def _registered_as(node: ast.ClassDef, kind: str) -> Iterator[str]:
 
 
 def _attribute(node: ast.ClassDef, word: str, classes: dict[str, ast.ClassDef]) -> str:
-    """The text that a class or its first base with one gives to an attribute."""
+    """Return the text that a class or its first base with one gives to an attribute."""
     for line in node.body:
         if isinstance(line, ast.Assign) and [ast.unparse(t) for t in line.targets] == [word]:
             value = line.value
@@ -150,7 +150,7 @@ def _attribute(node: ast.ClassDef, word: str, classes: dict[str, ast.ClassDef]) 
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """The tail of an error message: the nearest names, or all of them."""
+    """Return the tail of an error message: the nearest names, or all of them."""
     known = list(known)
     begun = [full for full in known if name and full.startswith(name)]  # eo: eo_mean, eo_max
     near = list(dict.fromkeys([*begun, *difflib.get_close_matches(name, known, n=3, cutoff=0.5)]))
@@ -162,7 +162,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 @cache
 def _plugins(group: str, path: tuple[str, ...]) -> tuple[EntryPoint, ...]:
-    """The entry points of a group; looking through all installed packages takes 15 ms."""
+    """Return the entry points of a group; looking through all installed packages takes 15 ms."""
     return tuple(entry_points(group=group))
 
 

@@ -12,7 +12,7 @@ BINS = re.compile(r"^\s*(?P<column>.+?)\s*:\s*\[(?P<edges>[^\]]*)\]\s*$")
 
 
 def parsed_comparison(text: str) -> tuple[str, str, str] | None:
-    """Column, sign and value of a comparison; quotes around the value are not part of it.
+    """Return column, sign and value of a comparison; quotes around the value are not part of it.
 
     >>> parsed_comparison("race == 'white'"), parsed_comparison("sex=f")
     (('race', '==', 'white'), ('sex', '==', 'f'))
@@ -25,7 +25,7 @@ def parsed_comparison(text: str) -> tuple[str, str, str] | None:
 
 
 def columns_of_rule(text: str, known: Collection[str]) -> list[str] | None:
-    """The columns that a rule needs, parts joined by ``&``; None where it is none.
+    """Return the columns that a rule needs, parts joined by ``&``; None if it is none.
 
     >>> columns_of_rule("age:[0,20,40]&sex", ["age", "sex"]), columns_of_rule("age", ["sex"])
     (['age', 'sex'], None)

@@ -69,7 +69,7 @@ class TrainingRows:
     filled: float = 1.0  # share of a batch that these rows fill, where others stand beside them
 
     def larger_batch(self, images: int) -> list[object]:
-        """The parts of what to do where a batch has to hold at least so many images."""
+        """Return the parts of what to do where a batch has to hold at least so many images."""
         needed = math.ceil(images / self.filled + (self.filled < 1)) * self.views
         return ["raise the size of a batch: ", Argument(self.batch_key, needed)]
 
@@ -99,15 +99,15 @@ class BatchPlan:
     batch_size: int = 0  # images in a batch, where the plan decides it; 0: as it was asked for
 
     def epoch_of(self, step: int) -> int:
-        """The epoch that a step belongs to."""
+        """Return the epoch that a step belongs to."""
         return step // self.steps_per_epoch
 
     def steps_of(self, epochs: int) -> int:
-        """The steps of so many epochs from the start."""
+        """Return the steps of so many epochs from the start."""
         return epochs * self.steps_per_epoch
 
     def draw(self, epoch: int, step: int, embed: Embed) -> Draw:
-        """The rows of a step."""
+        """Return the rows of a step."""
         raise NotImplementedError
 
     def observe(self, rows_B: Tensor, z: Tensor) -> None:
@@ -118,15 +118,15 @@ class BatchPlan:
         return f"{sampling} batches"
 
     def counters(self) -> dict[str, float]:
-        """Numbers for the log, every epoch."""
+        """Return numbers for the log, every epoch."""
         return {}
 
     def notes(self, step: int, embed: Embed) -> list[dict[str, object]]:
-        """Lines of the kind ``mining`` for the log: what a page shows of this step."""
+        """Return lines of the kind ``mining`` for the log: what a page shows of this step."""
         return []
 
     def state(self) -> dict[str, Tensor]:
-        """What a resumed run cannot make again."""
+        """Return what a resumed run cannot make again."""
         return {}
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
@@ -196,14 +196,14 @@ class BalancedPlan(BatchPlan):
         return Draw(torch.cat(parts))
 
     def _drawn(self, cell: int, step: int) -> int:
-        """How many images of a cell the steps before ``step`` have used."""
+        """Return how many images of a cell the steps before ``step`` have used."""
         number, base = len(self.cells), self.batch_size // len(self.cells)
         extra = self.batch_size % number
         # step r gives its extras to the cells r*extra, r*extra + 1, ... (mod number)
         return step * base + (step * extra - cell + number - 1) // number
 
     def _members(self, cell: int, first: int, last: int) -> list[Tensor]:
-        """The images number first..last-1 of a cell, counted over all passes through it."""
+        """Return the images number first..last-1 of a cell, counted over all passes through it."""
         rows, parts = self.cells[cell], []
         while first < last:
             number, place = divmod(first, len(rows))
@@ -303,11 +303,11 @@ class MinedPlan(BatchPlan):
         self._step = 0
 
     def _served(self) -> int:
-        """The pairs that share a batch."""
+        """Return the pairs that share a batch."""
         return len(self.pairs)
 
     def _pairs(self) -> tuple[list[tuple[int, int]], int]:
-        """Every (class, group) that the training split can serve, and how many it cannot."""
+        """Return every (class, group) that the training split can serve, and how many it cannot."""
         t, s = self.t_N[self.rows], self.s_N[self.rows]
         pairs = feasible_pairs(t, s)
         return pairs, len(t.unique()) * len(s.unique()) - len(pairs)
@@ -355,7 +355,7 @@ class MinedPlan(BatchPlan):
         return draw_pair(t, s, need, self.config.pair_sampling, step, generator)
 
     def notes(self, step: int, embed: Embed) -> list[dict[str, object]]:
-        """At four places of the stage: what was mined for this step, and random beside it."""
+        """Note at four places of the stage what was mined for this step, and random beside it."""
         if step not in {round(share * self.total_steps) - 1 for share in (0.25, 0.5, 0.75, 1.0)}:
             return []
         made = []
@@ -367,18 +367,18 @@ class MinedPlan(BatchPlan):
         return made
 
     def _whole_pools(self, ground: Ground, pools: Pools) -> Pools:
-        """Whole cells: the candidates of a set that is not mined are that set."""
+        """Return whole cells: the candidates of a set that is not mined are that set."""
         return pools_of(ground.t_V, ground.s_V, pools.target, pools.sensitive)
 
     def hardness(self, step: int) -> float:
-        """0 (random sets) until the start, then growing to 1: all candidates that there are."""
+        """Return 0 (random sets) until the start, then growing to 1: all candidates."""
         c, done = self.config, step / max(1, self.total_steps)
         if done < c.start or not c.mines or self.blind:
             return 0.0
         return 1.0 if c.ramp == 0 else min(1.0, (done - c.start) / c.ramp)
 
     def _sizes(self, number: int, pairs: int, step: int) -> list[int]:
-        """How many anchors, positives and negatives a pair has: k, and one more for some of them.
+        """Count the anchors, positives and negatives of a pair: k, and one more for some of them.
 
         A batch that is no multiple of the sets is filled up; who has more rotates over the steps.
         """
@@ -395,7 +395,7 @@ class MinedPlan(BatchPlan):
         embed: Embed,
         generator: torch.Generator,
     ) -> list[Tensor]:
-        """Rows of A, P and N of a pair, mined where there are more candidates than are needed."""
+        """Return rows of A, P and N of a pair, mined if there are more candidates than needed."""
         hardness = self.hardness(self._step)
         sets = [
             self._candidates(pair, role, size, hardness)
@@ -421,7 +421,7 @@ class MinedPlan(BatchPlan):
         ground: Ground,
         generator: torch.Generator,
     ) -> list[Tensor]:
-        """What the miner picks among the candidates of a pair."""
+        """Return what the miner picks among the candidates of a pair."""
         self._place_N[rows_V] = torch.arange(len(rows_V))
         pools = Pools(*pair, *(self._place_N[rows] for rows in sets))
         mined = self.miner.pick(ground, pools, max(sizes), generator)
@@ -437,7 +437,7 @@ class MinedPlan(BatchPlan):
         return Ground(z_VD, self.t_N[rows], self.s_N[rows], shared)
 
     def _whole_ground(self, embed: Embed, shared: bool) -> Ground:
-        """The ground set, with its kernel where that is kept: made once an epoch, then renewed.
+        """Make the ground set once an epoch, then renew it, with its kernel if that is kept.
 
         A resumed run makes it from the embeddings of the checkpoint. Its bits depend on nothing
         else, so the picks are those of the run that was not cut.
@@ -448,7 +448,7 @@ class MinedPlan(BatchPlan):
         return ground
 
     def _candidates(self, pair: tuple[int, int], role: str, size: int, hardness: float) -> Tensor:
-        """Rows of the cells that fit a role and are not in the batch yet, each once.
+        """Return rows of the cells that fit a role and are not in the batch yet, each once.
 
         As many as the set needs where it is not mined; more where it is, up to all of them.
         """
@@ -473,7 +473,7 @@ class MinedPlan(BatchPlan):
         return torch.cat(parts)
 
     def _next(self, cell: tuple[int, int], count: int) -> Tensor:
-        """The next rows of a cell that are not in the batch; used up, it is shuffled anew."""
+        """Take the next rows of a cell that are not in the batch; used up, it is shuffled anew."""
         parts: list[Tensor] = []
         passed_N = self._taken_N.clone() if count else self._taken_N
         while count:
@@ -489,7 +489,7 @@ class MinedPlan(BatchPlan):
         return torch.cat(parts) if parts else torch.zeros(0, dtype=torch.int64)
 
     def _filled(self, pair: tuple[int, int], role: str, rows: Tensor, size: int) -> Tensor:
-        """The set of a role with as many rows as it should have; what is missing is repeated."""
+        """Return the set of a role, filled up: what is missing is repeated."""
         fresh = int((~self._taken_N[rows]).sum())
         if fresh < size:
             self.small_pools += 1
@@ -503,7 +503,7 @@ class MinedPlan(BatchPlan):
         return rows
 
     def _cells_of_role(self, pair: tuple[int, int], role: str) -> list[tuple[int, int]]:
-        """The filled cells that fit a role of a pair; the same for as long as the cells are."""
+        """Return the filled cells that fit a role of a pair, the same as long as the cells are."""
         if (pair, role) not in self._roles:
             filled = [cell for cell, rows in self.cells.items() if len(rows)]
             t_K, s_K = torch.tensor(filled).T
@@ -528,7 +528,7 @@ class MinedPlan(BatchPlan):
         return self._ends[epochs - 1]
 
     def _size_next(self) -> None:
-        """The length of one epoch more: |V|/b of its own ground set."""
+        """Add the length of one epoch more: |V|/b of its own ground set."""
         self._last_sized = self._ground_of(len(self._ends), self._last_sized)
         steps = max(1, len(self._last_sized) // self.counted)
         self._ends.append((self._ends[-1] if self._ends else 0) + steps)
@@ -546,7 +546,7 @@ class MinedPlan(BatchPlan):
             self.bank.refresh_all(ground, embed, step)
 
     def _ground_of(self, epoch: int, previous: Tensor) -> Tensor:
-        """The ground set of an epoch; that of the epoch before comes into it last, or not."""
+        """Return the ground set of an epoch; that of the epoch before comes last, or not."""
         order = keyed(self.seed, 0, epoch).permutation(len(self.rows))
         shuffled = self.rows[torch.from_numpy(order)]
         fresh = ~torch.isin(shuffled, previous)
@@ -560,7 +560,7 @@ class MinedPlan(BatchPlan):
         return self._with_every_cell(ground, preferred)
 
     def _with_every_cell(self, ground: Tensor, preferred: Tensor) -> Tensor:
-        """The ground set, and where it lacks a cell of the training split, that cell's share.
+        """Add to the ground set, if it lacks a cell of the training split, that cell's share.
 
         A sample of a fifth often misses a cell of a few images, and a pair without anchors,
         positives or negatives could not be served. A ground set that has every cell stays as drawn.
@@ -589,7 +589,7 @@ class MinedPlan(BatchPlan):
         return super().says(sampling) if self.config.mines else "batches of random sets"
 
     def counters(self) -> dict[str, float]:
-        """For the log: sets whose cells were too small so far and images that were repeated for
+        """Count for the log the sets whose cells were too small, and images that were repeated for
         it, pairs of class and group that the training split cannot serve, images embedded for
         mining alone, and candidates that the miner left out, by reason."""
         return {
@@ -635,7 +635,7 @@ class MinedPlan(BatchPlan):
 
 
 def _in_turns(free: list[int], wanted: int) -> list[int]:
-    """How many each gives where they take turns; one that has no more is passed over.
+    """Return how many each gives where they take turns; one that has no more is passed over.
 
     >>> _in_turns([5, 1, 5], 6)
     [3, 1, 2]
@@ -657,7 +657,7 @@ _REMEMBERED = 64  # batches whose triplets are kept: a loader may be some batche
 
 
 def batch_triplets(t_B: Tensor, s_B: Tensor) -> tuple[Triplet, ...]:
-    """Anchors, positives and negatives of every (target, group) pair that a batch can serve.
+    """Return anchors, positives and negatives of every (target, group) pair that a batch can serve.
 
     They are positions in the batch, for ``shasam.losses.flcmi`` and ``logdetcmi``.
 
@@ -721,7 +721,7 @@ class MiningBatchSampler(Sampler[list[int]]):
         self._seen_N = torch.zeros(len(t_N), dtype=torch.bool)
 
     def __len__(self) -> int:
-        """Batches of an epoch: as many as show every row once on average."""
+        """Return batches of an epoch: as many as show every row once on average."""
         return max(1, len(self._cell_N) // self.batch_size)
 
     def __iter__(self) -> Iterator[list[int]]:
@@ -742,7 +742,7 @@ class MiningBatchSampler(Sampler[list[int]]):
             yield rows
 
     def triplets(self, rows: Any) -> tuple[Triplet, ...]:
-        """Anchors, positives and negatives of a batch that was drawn, as positions in it."""
+        """Return anchors, positives and negatives of a batch that was drawn, as positions in it."""
         key = tuple(torch.as_tensor(rows).tolist())
         if key not in self._recent:
             raise InputError(
@@ -767,7 +767,7 @@ class MiningBatchSampler(Sampler[list[int]]):
         self._seen_N[rows_B] = True
 
     def _typical(self, rows: Tensor) -> Tensor:
-        """For rows that were never seen: the mean of their cell, or of all that were."""
+        """Return for rows that were never seen the mean of their cell, or of all that were."""
         z_ND = self.plan.bank.z_ND
         assert z_ND is not None  # the first batch is drawn blind
         z, cell = z_ND[self._seen_N], self._cell_N[self._seen_N]
@@ -778,7 +778,7 @@ class MiningBatchSampler(Sampler[list[int]]):
         return sums[self._cell_N[rows]]
 
     def state_dict(self) -> dict[str, Tensor]:
-        """For a checkpoint: with it a run that was cut draws the same batches again."""
+        """Return the state for a checkpoint: with it a run that was cut draws the same batches."""
         return {"step": torch.tensor(self.step), "seen": self._seen_N.clone(), **self.plan.state()}
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
@@ -788,7 +788,7 @@ class MiningBatchSampler(Sampler[list[int]]):
 
 
 def _codes(labels: Any, name: str) -> Tensor:
-    """Labels of any kind as 0, 1, ... in the order of their values."""
+    """Return labels of any kind as 0, 1, ... in the order of their values."""
     array = labels.cpu().numpy() if isinstance(labels, Tensor) else np.asarray(labels)
     if array.ndim != 1 or not len(array):
         raise InputError(f"{name} must be one label for each row; got the shape {array.shape}")

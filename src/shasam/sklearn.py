@@ -65,10 +65,10 @@ class _Groups:
     name: str
     values: np.ndarray  # (G,) in order
     codes: np.ndarray  # (n,) int64; -1 where a row has none
-    number: np.ndarray | None = None  # (n,) float64; NaN where a row has none
+    number: np.ndarray | None = None  # (n,) float64; NaN if a row has none
 
     def with_missing(self) -> _Groups:
-        """Rows without a group as one of their own."""
+        """Return rows without a group as one of their own."""
         if (self.codes >= 0).all():
             return self
         values = np.array([*map(str, self.values.tolist()), NO_VALUE])
@@ -77,7 +77,7 @@ class _Groups:
         )
 
     def only(self, rows: np.ndarray) -> _Groups:
-        """The groups of some rows."""
+        """Return the groups of some rows."""
         number = None if self.number is None else self.number[rows]
         return replace(self, codes=self.codes[rows], number=number)
 
@@ -116,7 +116,7 @@ class Arrays:
 
 
 def _columns_apart(X: Any, names: Sequence[str]) -> tuple[Any, Any]:
-    """A data frame without some of its columns, and those columns."""
+    """Return a data frame without some of its columns, and those columns."""
     if not hasattr(X, "columns"):
         raise ValueError(
             f"sensitive={names[0]!r} names a column, and X is no data frame; give the groups "
@@ -130,7 +130,10 @@ def _columns_apart(X: Any, names: Sequence[str]) -> tuple[Any, Any]:
 
 
 def _named_columns(sensitive: Any, X: Any) -> list[str]:
-    """The columns of the data frame ``X`` that ``sensitive`` names; [] where it holds groups."""
+    """Return the columns of the data frame ``X`` that ``sensitive`` names.
+
+    [] where it holds groups.
+    """
     if isinstance(sensitive, str):
         return [sensitive]
     several = isinstance(sensitive, list | tuple) and hasattr(X, "columns")
@@ -140,7 +143,7 @@ def _named_columns(sensitive: Any, X: Any) -> list[str]:
 
 
 def _attributes(sensitive: Any) -> list[_Groups]:
-    """One attribute, or several: the columns of a data frame or of a 2-D array."""
+    """Return one attribute, or several: the columns of a data frame or of a 2-D array."""
     names = list(map(str, getattr(sensitive, "columns", ())))
     array = np.asarray(sensitive)
     if array.ndim < 2 or array.shape[1] == 1:
@@ -155,21 +158,21 @@ def _attributes(sensitive: Any) -> list[_Groups]:
 
 
 def _numbered(name: str, array: np.ndarray) -> _Groups:
-    """A number of each row, and its quarters as groups; None, NaN and infinity are none."""
+    """Return a number of each row, and its quarters as groups; None, NaN and infinity are none."""
     table = pa.table({name: pa.array(column_or_1d(array), from_pandas=True)})
     quarters, number = along(name, table, "sensitive attribute")
     return _Groups(name, np.array(quarters.names), quarters.codes, number)
 
 
 def _is_number(array: np.ndarray) -> bool:
-    """Whether an array is one of numbers with a fraction, or could be, and of many values."""
+    """Say whether an array is one of numbers with a fraction, or could be, and of many values."""
     if array.dtype.kind != "f" or not (array.ndim == 1 or array.shape[1] == 1):
         return False
     return len(np.unique(array[np.isfinite(array)])) > MOST_AS_GROUPS
 
 
 def _one_attribute(name: str, array: np.ndarray) -> _Groups:
-    """Groups of each row; None, NaN, pandas' NA and infinity are none."""
+    """Return groups of each row; None, NaN, pandas' NA and infinity are none."""
     given = column_or_1d(array)
     if given.dtype == object:
         missing = np.array([_absent(v) for v in given.tolist()], dtype=bool)
@@ -185,7 +188,7 @@ def _one_attribute(name: str, array: np.ndarray) -> _Groups:
 
 
 def _absent(value: Any) -> bool:
-    """Whether a cell holds None, NaN, NaT or NA, which is not even different from itself."""
+    """Return whether a cell holds None, NaN, NaT or NA, which is not even different from itself."""
     differs = value != value
     return value is None or type(differs).__name__ == "NAType" or bool(differs)
 
@@ -202,7 +205,7 @@ def _check_known(found: Sequence[_Groups], what_to_do: str) -> None:
 
 
 def _crossed(found: Sequence[_Groups]) -> _Groups:
-    """The one attribute, or the intersections of several, called 'black & young'."""
+    """Return the one attribute, or the intersections of several, called 'black & young'."""
     if len(found) == 1:
         return found[0]
     names = [tuple(map(str, attribute.values.tolist())) for attribute in found]
@@ -455,12 +458,12 @@ class FairClassifier(ClassifierMixin, BaseEstimator):
         return self.classes_[self.model_.decide(asked).prediction]
 
     def score(self, X: Any, y: Any, sample_weight: Any = None, sensitive: Any = None) -> float:
-        """Accuracy; ``posthoc`` needs ``sensitive`` (in a search: set_score_request)."""
+        """Return accuracy; ``posthoc`` needs ``sensitive`` (in a search: set_score_request)."""
         prediction = self.predict(X, sensitive)
         return float(accuracy_score(y, prediction, sample_weight=sample_weight))
 
     def _grouped(self, sensitive: Any, rows: int) -> list[_Groups]:
-        """The groups by each attribute; without any, all rows are in one group."""
+        """Return the groups by each attribute; without any, all rows are in one group."""
         if sensitive is None:
             return [_Groups("sensitive", np.array([0]), np.zeros(rows, dtype=np.int64))]
         ways = ("error", "drop", "group", "use", "infer")
@@ -480,7 +483,7 @@ class FairClassifier(ClassifierMixin, BaseEstimator):
         return [a.with_missing() for a in found] if self.missing == "group" else found
 
     def _taken(self, sensitive: Any) -> list[_Groups]:
-        """The attributes as groups, or the one that is a number."""
+        """Return the attributes as groups, or the one that is a number."""
         ways = ("auto", "groups", "number")
         if self.sensitive_as not in ways:
             raise ValueError(f"sensitive_as is one of {', '.join(ways)}; got {self.sensitive_as!r}")
@@ -513,7 +516,7 @@ class FairClassifier(ClassifierMixin, BaseEstimator):
             )
 
     def _held_out(self, t: np.ndarray, s: np.ndarray, seed: int) -> np.ndarray:
-        """The rows of every cell that post-processing is fitted on, where it is wanted."""
+        """Return the rows of every cell that post-processing is fitted on, where it is wanted."""
         held = np.zeros(len(t), dtype=bool)
         fits = lookup("method", self.method_).after_training is not Method.after_training
         if not fits and not self._limited:
@@ -582,7 +585,7 @@ class FairClassifier(ClassifierMixin, BaseEstimator):
         return bool(self.limit) and len(self.groups_) > 1
 
     def _with_rule(self, method: Method, held_out: Predictions) -> Method:
-        """The method with the thresholds that keep the limit on held-out rows."""
+        """Return the method with the thresholds that keep the limit on held-out rows."""
         names = [tuple(map(str, found)) for found in (self.classes_, self.groups_)]
         rows = replace(held_out, classes=names[0], groups=names[1])
         self.rule_ = rule_for(rows, dict(self.limit or {}))
@@ -624,7 +627,7 @@ class FairnessScorer(BaseEstimator):
         self.metric = metric
 
     def score(self, estimator: Any, X: Any, y: Any, sensitive: Any = None) -> float:
-        """The metric of the estimator's decisions; NaN where it is undefined."""
+        """Return the metric of the estimator's decisions; NaN if it is undefined."""
         if sensitive is None:
             raise ValueError(
                 f"{self.metric} needs sensitive: enable metadata routing "

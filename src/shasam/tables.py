@@ -73,7 +73,7 @@ class TableFile:
         return {}
 
     def read(self, columns: Sequence[str] | None = None, *, text: Collection[str] = ()) -> pa.Table:
-        """The columns asked for (all, if none are named); those in ``text`` stay as written.
+        """Return the columns asked for (all, if none are named); those in ``text`` stay as written.
 
         ``text`` matters for a CSV, where 007 would be the number 7.
         """
@@ -83,7 +83,7 @@ class TableFile:
             raise DataError(f"{self.name} cannot be read as a table: {error}") from error
 
     def _wanted(self, columns: Sequence[str] | None) -> list[str]:
-        """Each column once; one that is there twice, or not at all, cannot be asked for."""
+        """Return each column once; one that is there twice, or not at all, cannot be asked for."""
         wanted = list(dict.fromkeys(self.column_names if columns is None else columns))
         for column in wanted:
             found = self.column_names.count(column)
@@ -102,7 +102,10 @@ class TableFile:
         return None
 
     def batches(self, columns: Sequence[str], *, text: Collection[str] = ()) -> Iterator[pa.Table]:
-        """The columns asked for, at most half a million rows at a time; ``text`` as in ``read``."""
+        """Yield the columns asked for, at most half a million rows at a time.
+
+        ``text`` as in ``read``.
+        """
         yield from slices(self.read(columns, text=text))
 
     @property
@@ -111,7 +114,7 @@ class TableFile:
         return None
 
     def stream(self, columns: Sequence[str]) -> Iterator[pa.Table]:
-        """The columns of a large text, piece by piece.
+        """Return the columns of a large text, piece by piece.
 
         Raises ``pa.ArrowException`` at a piece that is not like the first one: then ``read`` the
         table, which finds types that suit all rows, or says what is wrong.
@@ -131,13 +134,13 @@ class TableFile:
 
 
 def slices(table: pa.Table) -> Iterator[pa.Table]:
-    """Pieces of a table that is in memory."""
+    """Yield pieces of a table that is in memory."""
     for start in range(0, table.num_rows, BATCH):
         yield table.slice(start, BATCH)
 
 
 def decoded(metadata: Mapping[bytes, bytes] | None) -> dict[str, str]:
-    """Metadata of a schema as text."""
+    """Return metadata of a schema as text."""
     return {
         key.decode("utf-8", "replace"): value.decode("utf-8", "replace")
         for key, value in (metadata or {}).items()
@@ -222,7 +225,7 @@ class CsvTable(TableFile):
             return os.fstat(file.fileno()).st_size * start.count(b"\n") // max(len(start), 1)
 
     def stream(self, columns: Sequence[str]) -> Iterator[pa.Table]:
-        """Pieces of 1 MiB, of the types that suit the first 8."""
+        """Yield pieces of 1 MiB, of the types that suit the first 8."""
         wanted = self._wanted(columns)
         self._check_quotes()
         with self._opened() as file:
@@ -348,7 +351,7 @@ class ArrowTable(TableFile):
 def read_arrow(
     source: BinaryIO | pa.NativeFile, name: str, *, fields: Sequence[int] | None = None
 ) -> pa.Table:
-    """The rows of an Arrow IPC file or stream, if they fit in half of the free memory.
+    """Return the rows of an Arrow IPC file or stream, if they fit in half of the free memory.
 
     A compressed column can stand for a thousand times its size, so its size is read from the file
     before a buffer is unpacked. An IPC file is read as the stream that it begins with: its footer
@@ -370,7 +373,7 @@ def read_arrow(
 
 
 def _unpacked(message: pa.ipc.Message) -> int:
-    """Bytes that the compressed buffers of an Arrow message say they unpack to; 0 without any.
+    """Count the bytes that compressed buffers of an Arrow message say they unpack to; else 0.
 
     Reads the message's flatbuffer: pyarrow shows neither the compression nor the buffers.
     """
@@ -398,7 +401,10 @@ def _unpacked(message: pa.ipc.Message) -> int:
 
 
 def _field(flat: memoryview, table: int, number: int) -> int:
-    """Where the value that field ``number`` of a flatbuffer's table points to begins, 0 without."""
+    """Find where the value that field ``number`` of a flatbuffer's table points to begins.
+
+    Else 0.
+    """
     (back,) = struct.unpack_from("<i", flat, table)
     (size,) = struct.unpack_from("<H", flat, table - back)
     if 4 + 2 * number >= size:
@@ -425,7 +431,7 @@ _FEW = 1024  # rows that are read at a time where a column holds lists
 def read_parquet(
     path: str | Path | bytes, *, columns: Sequence[str] | None = None, within: Path | None = None
 ) -> pa.Table:
-    """The table of a regular Parquet file, if it fits in half of the free memory.
+    """Return the table of a regular Parquet file, if it fits in half of the free memory.
 
     Instead of a path, the bytes of the file can be given. With ``columns`` only those are read and
     counted.
@@ -458,7 +464,7 @@ def _batches(
     texts: list[str],
     limit: int,
 ) -> pa.Table:
-    """The rows, few at a time because lists can be of any length, until they are too many."""
+    """Read the rows, few at a time because lists can be of any length, until they are too many."""
     source = pq.ParquetFile(file, read_dictionary=texts)
     nested = any(f.type.num_fields for f in source.schema_arrow)
     rows = _FEW if nested else max(1, source.metadata.num_rows)
@@ -480,7 +486,7 @@ def _check(path: str | Path, size: int, limit: int) -> None:
 
 
 def _size(column: pa.Array) -> int:
-    """Bytes of a column once every text is written out."""
+    """Count the bytes of a column once every text is written out."""
     if not isinstance(column, pa.DictionaryArray) or not len(column.dictionary):
         return column.nbytes
     lengths = pc.binary_length(column.dictionary).to_numpy(zero_copy_only=False)
@@ -557,7 +563,7 @@ class ParquetFolder(TableFile):
         return self._made([])
 
     def _made(self, dictionaries: list[str]) -> pds.Dataset:
-        """``dictionaries`` are columns of text that stay as they are stored."""
+        """Make a column; ``dictionaries`` are columns of text that stay as they are stored."""
         import pyarrow.dataset as pds  # takes a while to load, and single files do not need it
 
         with _reading(self.name):
@@ -625,7 +631,7 @@ _PARQUET, _ARROW, _ZIP = b"PAR1", b"ARROW1", b"PK\x03\x04"
 
 
 def open_table(path: str | Path) -> TableFile:
-    """The table in a file, or on standard input where the path is ``-``."""
+    """Return the table in a file, or on standard input where the path is ``-``."""
     path = Path(path)
     if str(path) == STDIN:
         content = _standard_input()
@@ -644,7 +650,7 @@ def open_table(path: str | Path) -> TableFile:
 
 
 def _kind(start: bytes, suffix: str) -> type[TableFile]:
-    """By the first bytes, or by the name of a file that is damaged."""
+    """Tell the kind by the first bytes, or by the name of a file that is damaged."""
     if start.startswith(_PARQUET) or suffix in SUFFIXES:
         return ParquetTable
     if start.startswith(_ARROW) or suffix in {".arrow", ".feather"}:
@@ -707,7 +713,7 @@ class MemoryTable(TableFile):
 
     @classmethod
     def of(cls, data: Any, name: str = "the table") -> MemoryTable:
-        """What people have in a notebook; anything else is refused with what would do."""
+        """Return what people have in a notebook; anything else is refused with what would do."""
         known = isinstance(data, Mapping | pa.Table | pa.RecordBatch)
         if not known and not (hasattr(data, "columns") and hasattr(data, "__getitem__")):
             raise InputError(
@@ -760,7 +766,7 @@ class MemoryTable(TableFile):
 
 
 def _array(values: Any, name: str) -> pa.Array | pa.ChunkedArray:
-    """One column as Arrow, without a copy where that is possible."""
+    """Return one column as Arrow, without a copy where that is possible."""
     if isinstance(values, pa.Array | pa.ChunkedArray):
         return _plain(values)
     if hasattr(values, "to_arrow"):  # polars
@@ -782,7 +788,7 @@ def _array(values: Any, name: str) -> pa.Array | pa.ChunkedArray:
 
 
 def _plain(values: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
-    """Texts of any kind as ordinary ones."""
+    """Return texts of any kind as ordinary ones."""
     kind = values.type
     if isinstance(kind, pa.DictionaryType):
         kind = kind.value_type

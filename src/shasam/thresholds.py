@@ -116,7 +116,7 @@ class Rethresholded:
         ]
 
     def as_dict(self) -> dict[str, Any]:
-        """The rule and its numbers, as plain JSON."""
+        """Return the rule and its numbers, as plain JSON."""
         return {
             "limits": dict(self.limits),
             "kept_on_validation": self.chosen.kept,
@@ -129,7 +129,7 @@ class Rethresholded:
         }
 
     def write(self, out: Path, metadata: Mapping[bytes, bytes]) -> None:
-        """A folder that ``predict``, ``export`` and ``shasam.load`` take like a run."""
+        """Write a folder that ``predict``, ``export`` and ``shasam.load`` take like a run."""
         if out.is_symlink():
             raise InputError(f"{out} is a link; give another folder as ", Argument("out"))
         if out.is_dir() and not (out / RULE).is_file() and any(out.iterdir()):
@@ -147,7 +147,7 @@ class Rethresholded:
 
 
 def _table(chosen: ChosenRule | ChosenOffsets) -> dict[str, Any]:
-    """The numbers of a rule, and what they are."""
+    """Return the numbers of a rule, and what they are."""
     if isinstance(chosen, ChosenOffsets):
         what = "added to the score of a class, by P(group)"
         return {"infers_group": True, "rule": chosen.offset_GC.tolist(), "columns": what}
@@ -204,7 +204,9 @@ def _inferring(
     test: Predictions,
     data: TrainingData | None,
 ) -> tuple[Model, ChosenRule | ChosenOffsets, Predictions]:
-    """A head for the group of training rows, offsets chosen on validation, decisions on test."""
+    """Return a head for the group of training rows, offsets chosen on validation, decisions on
+    test.
+    """
     data = data_of_run(run, model.spec) if data is None else data
     train, val = (torch.as_tensor(data.rows(split)) for split in ("train", "val"))
     train = train[torch.from_numpy(data.manifest.s_N[train.numpy()] >= 0)]  # others teach no group
@@ -252,7 +254,7 @@ def _measured(
     splits: tuple[Predictions, Predictions],
     draws: int,
 ) -> Rethresholded:
-    """What the rule does on the test split, against the model as it was."""
+    """Return what the rule does on the test split, against the model as it was."""
     test, decided = splits
     wanted = list(dict.fromkeys([*limits, "accuracy"]))
     keywords: dict[str, Any] = {
@@ -271,7 +273,7 @@ def _measured(
 
 
 def metadata_of(run: RunDirectory) -> Mapping[bytes, bytes]:
-    """What the recorded predictions say of their data."""
+    """Return what the recorded predictions say of their data."""
     return pq.read_schema(run.file(TEST)).metadata or {}
 
 
@@ -289,7 +291,7 @@ def _keeps(metric: str, e: Estimate, bound: float) -> bool:
 
 
 def limits_from(texts: Sequence[str]) -> dict[str, float]:
-    """``["eo_mean=0.05"]`` as a mapping; an end of the interval cannot be chosen here."""
+    """Return ``["eo_mean=0.05"]`` as a mapping; an end of the interval cannot be chosen here."""
     from shasam.report.audits import limits_of
 
     found = limits_of(texts)

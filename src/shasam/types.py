@@ -147,7 +147,7 @@ class Losses:
 class Head:
     """A classifier on frozen features: which features, and how it weighs the cells.
 
-    ``sampling`` is None where the classifier sees the cells as the specification says, else the
+    ``sampling`` is None if the classifier sees the cells as the specification says, else the
     other way, "natural" or "balanced".
 
     >>> Head("encoder", "balanced").name, Head.named("projection")
@@ -221,7 +221,10 @@ class Predictions:
         return self.scores.shape[1] > 0
 
     def only(self, kept: np.ndarray) -> Predictions:
-        """The rows of a mask (n,) or list; the same predictions where it keeps all of them."""
+        """Return the rows of a mask (n,) or list.
+
+        The same predictions where it keeps all of them.
+        """
         if kept.dtype == bool and kept.all():
             return self
         context = replace(

@@ -60,7 +60,7 @@ class SpreadPlan(BatchPlan):
         return Draw(torch.cat(parts))
 
     def _order(self, c: int, epoch: int) -> Tensor:
-        """The rows of a class by their number, equal ones mixed anew in every epoch."""
+        """Return the rows of a class by their number, equal ones mixed anew in every epoch."""
         if self._orders.get(c, (-1, None))[0] != epoch:
             rows = self.classes[c]
             mixed = torch.from_numpy(keyed(self.seed, 7, epoch, c).permutation(len(rows)))
@@ -70,7 +70,7 @@ class SpreadPlan(BatchPlan):
 
 
 def balanced_plan(data: TrainingRows) -> BatchPlan:
-    """Batches that are balanced over cells, or over the windows of a sensitive number."""
+    """Return batches that are balanced over cells, or over the windows of a sensitive number."""
     return BalancedPlan(data) if data.windows is None else SpreadPlan(data)
 
 
@@ -108,7 +108,7 @@ class WindowPlan(MinedPlan):
         self.middles = self.rows[:0]  # of the windows of the present step
 
     def _pairs(self) -> tuple[list[tuple[int, int]], int]:
-        """Every class with every window of a step."""
+        """Return every class with every window of a step."""
         t_n = self.t_N[self.rows]
         all_n = self.windows.counts(self.rows, self.rows)
         own_n = self.windows.cell_counts(t_n, self.rows)
@@ -121,7 +121,10 @@ class WindowPlan(MinedPlan):
         return [(int(i), k) for i in t_n.unique() for k in range(self.many)], 0
 
     def _served(self) -> int:
-        """Sets of drawn rows overlap: a batch has to hold those of one window."""
+        """Return the pairs that share a batch.
+
+        Sets of drawn rows overlap, so it holds one window's.
+        """
         return len(self.pairs) // (1 if self.config.mines else self.many)
 
     def draw(self, epoch: int, step: int, embed: Embed) -> Draw:
@@ -156,11 +159,11 @@ class WindowPlan(MinedPlan):
         return f"{super().says(sampling)} in {self.many} windows"
 
     def _near(self, number: int, rows: Tensor) -> Tensor:
-        """The membership of rows in a window of the present step."""
+        """Return the membership of rows in a window of the present step."""
         return self.windows.near(rows, self.middles[number : number + 1])[:, 0]
 
     def _triplet(self, pair: tuple[int, int], rows_B: Tensor, sets: list[Tensor]) -> Triplet | None:
-        """The weighted sets of a class and a window; None where one of them is empty."""
+        """Return the weighted sets of a class and a window; None if one of them is empty."""
         (target, number), t_B = pair, self.t_N[rows_B]
         near_B = self._near(number, rows_B)
         fits = (t_B == target, t_B == target, t_B != target)
@@ -176,7 +179,10 @@ class WindowPlan(MinedPlan):
     def _mined_sets(
         self, pairs: list[tuple[int, int]], step: int, embed: Embed
     ) -> list[list[Tensor]]:
-        """Rows of A, P and N of every pair; nothing of a pair whose window lacks one of them."""
+        """Return rows of A, P and N of every pair.
+
+        Nothing of a pair whose window lacks one of them.
+        """
         hardness, generator = self.hardness(step), keyed_torch(self.seed, 2, step)
         whole = None
         if hardness > 0 and self.config.needs_ground:
@@ -206,14 +212,14 @@ class WindowPlan(MinedPlan):
         return parts if any(parts) else []
 
     def _pools_in(self, rows: Tensor, pair: tuple[int, int]) -> list[Tensor]:
-        """The rows that belong to A, to P and to N more than to another set."""
+        """Return the rows that belong to A, to P and to N more than to another set."""
         inside, same = self._near(pair[1], rows) > 0.5, self.t_N[rows] == pair[0]
         return [rows[inside & same], rows[~inside & same], rows[inside & ~same]]
 
     def _part_of(
         self, pool: Tensor, role: str, size: int, hardness: float, generator: torch.Generator
     ) -> Tensor:
-        """Candidates that are not in the batch yet: as many as are looked at, mixed."""
+        """Return candidates that are not in the batch yet: as many as are looked at, mixed."""
         free = pool[~self._taken_N[pool]]
         free = free if len(free) else pool
         most = size
@@ -227,7 +233,7 @@ class WindowPlan(MinedPlan):
         return free[torch.randperm(len(free), generator=generator)[:most]]
 
     def _completed(self, pool: Tensor, rows: Tensor, size: int) -> Tensor:
-        """A set with as many rows as it should have; what is missing is repeated."""
+        """Return a set with as many rows as it should have; what is missing is repeated."""
         fresh = int((~self._taken_N[rows]).sum())
         if fresh < size:
             self.small_pools += 1
@@ -239,10 +245,10 @@ class WindowPlan(MinedPlan):
         return rows
 
     def _whole_pools(self, ground: Ground, pools: Pools) -> Pools:
-        """The same candidates: a window has no cell."""
+        """Return the same candidates: a window has no cell."""
         return pools
 
 
 def mined_plan(data: TrainingRows, config: MiningConfig) -> MinedPlan:
-    """Mined batches over groups, or over the windows of a sensitive number."""
+    """Return mined batches over groups, or over the windows of a sensitive number."""
     return MinedPlan(data, config) if data.windows is None else WindowPlan(data, config)

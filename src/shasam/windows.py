@@ -71,13 +71,13 @@ class Windows:
         return self.r_N[rows].double() / (2 * self.n)
 
     def near(self, rows: Tensor, others: Tensor) -> Tensor:
-        """The membership of rows (A,) in the windows of others (B,), as (A, B) in float64."""
+        """Compute the membership of rows (A,) in windows of others (B,), as (A, B) in float64."""
         a, b = self.r_N[rows], self.r_N[others]
         found = (1 - (a[:, None] - b[None, :]).abs().double() / self._reach).clamp_min(0)
         return torch.where((a[:, None] < 0) | (b[None, :] < 0), 0.0, found)
 
     def counts(self, rows: Tensor, among: Tensor) -> Tensor:
-        """Rows of ``among`` that are in the window of each row: sums of ``near``, in float64.
+        """Count rows of ``among`` in the window of each row: sums of ``near``, in float64.
 
         Ranks are whole numbers, so where near is 0 or 1 these are counts without rounding.
         """
@@ -96,14 +96,14 @@ class Windows:
         return torch.where(r < 0, 0.0, found)
 
     def cell_counts(self, t_n: Tensor, rows: Tensor) -> Tensor:
-        """n_ts: the rows of its own class in the window of each of ``rows`` (n,)."""
+        """Return n_ts: the rows of its own class in the window of each of ``rows`` (n,)."""
         found = torch.zeros(len(rows), dtype=torch.float64)
         for t in t_n.unique():
             found[t_n == t] = self.counts(rows[t_n == t], rows[t_n == t])
         return found
 
     def weights(self, t_n: Tensor, rows: Tensor, scheme: str = "inverse") -> Tensor:
-        """What each of ``rows``, of classes ``t_n``, weighs: windows of a class, not rows, alike.
+        """Weigh each of ``rows``, of classes ``t_n``: windows of a class, not rows, count alike.
 
         inverse: n / (C·G·n_ts), with G = Σ_i 1/n_s(i) windows; independence: n_t n_s / (n n_ts).
         n_s counts the rows of all classes in a window. A row without a number weighs 1.
@@ -121,7 +121,7 @@ class Windows:
 
 
 def spread(weight_n: Tensor, uniform_K: Tensor) -> Tensor:
-    """K places, one drawn by weight from each of K equal parts of the whole weight.
+    """Return K places, one drawn by weight from each of K equal parts of the whole weight.
 
     >>> spread(torch.tensor([1.0, 1.0, 2.0]), torch.tensor([0.2, 0.9])).tolist()
     [0, 2]

@@ -214,14 +214,14 @@ assert store.images(rows).shape == (len(rows), 8, 8, 3) and store.index.num_rows
 """
 
 
-def few_files(tmp_path: Path, limit: int, shards: int, rows: int = 16) -> None:
+def check_with_few_files(tmp_path: Path, limit: int, shards: int, rows: int = 16) -> None:
     words = [tmp_path, limit, shards, rows]
     command = [sys.executable, "-c", _FEW_FILES, *map(str, words)]
     subprocess.run(command, check=True, timeout=300)
 
 
 def test_more_shards_than_a_process_may_have_files_open(tmp_path: Path) -> None:
-    few_files(tmp_path, 30, 38)
+    check_with_few_files(tmp_path, 30, 38)
 
 
 def test_a_store_goes_to_another_process_without_its_pixels(tmp_path: Path) -> None:

@@ -228,7 +228,7 @@ def test_a_page_runs_from_top_to_bottom_as_it_is_printed(page: str, world: Path)
                 continue
             script = world / "block.py"
             script.write_text(LEFT_OPEN.get(page, "") + item.text, encoding="utf-8")
-            start([sys.executable, str(script)], item)
+            check_start([sys.executable, str(script)], item)
         elif not (
             item.text in ONLY_PARSED
             or item.words[0] in NOT_STARTED
@@ -259,7 +259,7 @@ def substituted(item: Item, world: Path) -> list[str]:
 
 def run(words: list[str], item: Item) -> None:
     if words[0] == "python":
-        start([sys.executable, *words[1:]], item, cwd=ROOT)
+        check_start([sys.executable, *words[1:]], item, cwd=ROOT)
         return
     try:
         app(words[1:], result_action="return_value")
@@ -270,6 +270,6 @@ def run(words: list[str], item: Item) -> None:
         raise AssertionError(f"{item} failed: {error!r}") from error
 
 
-def start(command: list[str], item: Item, cwd: Path | None = None) -> None:
+def check_start(command: list[str], item: Item, cwd: Path | None = None) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd)
     assert done.returncode == 0, f"{item}\n{done.stderr[-2000:]}"

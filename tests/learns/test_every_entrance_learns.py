@@ -43,7 +43,7 @@ def vectors(rows: int, seed: int, bias: float = 0.8) -> tuple[np.ndarray, np.nda
     return x.astype(np.float32), t, s
 
 
-def check(run: RunDirectory, accuracy: float, eo: float) -> None:
+def check_learnt(run: RunDirectory, accuracy: float, eo: float) -> None:
     test, learnt = run.metrics()["test"], run.learnt()
     assert learnt is not None and learnt.ok, learnt
     found = test["accuracy"]["value"], test["eo_mean"]["value"]
@@ -79,12 +79,12 @@ def train(folder: Path, *words: str) -> RunDirectory:
     return only_run(out)
 
 
-def embeddings_learn(folder: Path, method: str, seed: int) -> None:
+def check_embeddings_learn(folder: Path, method: str, seed: int) -> None:
     run = train(folder, method, *write_vectors(folder, seed), "--seed", str(seed))
-    check(run, 0.8, 0.5 if method in NO_FAIRNESS | CONTRASTIVE else 0.25)
+    check_learnt(run, 0.8, 0.5 if method in NO_FAIRNESS | CONTRASTIVE else 0.25)
 
 
-def estimator_learns(method: str, seed: int) -> None:
+def check_estimator_learns(method: str, seed: int) -> None:
     x, t, s = vectors(1500, seed)
     test_x, test_t, test_s = vectors(2000, seed + 100, bias=0.5)
     with warnings.catch_warnings():
@@ -102,11 +102,11 @@ def estimator_learns(method: str, seed: int) -> None:
 def test_the_default_method_learns_embeddings(tmp_path) -> None:
     run = train(tmp_path, *write_vectors(tmp_path, 0))
     assert run.spec().method == DEFAULT_METHOD
-    check(run, 0.8, 0.25)
+    check_learnt(run, 0.8, 0.25)
 
 
 def test_the_default_estimator_learns() -> None:
-    estimator_learns(FairClassifier().method, 0)
+    check_estimator_learns(FairClassifier().method, 0)
 
 
 # -- in `make test-learns` -------------------------------------------------------------------------
@@ -116,21 +116,21 @@ def test_the_default_estimator_learns() -> None:
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("method", ON_VECTORS)
 def test_a_method_learns_embeddings(tmp_path, method, seed) -> None:
-    embeddings_learn(tmp_path, method, seed)
+    check_embeddings_learn(tmp_path, method, seed)
 
 
 @pytest.mark.learns
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("method", ON_VECTORS)
 def test_an_estimator_learns(method, seed) -> None:
-    estimator_learns(method, seed)
+    check_estimator_learns(method, seed)
 
 
 @pytest.mark.learns
 @pytest.mark.parametrize("seed", SEEDS)
 def test_bare_train_learns(tmp_path, seed) -> None:
     """``shasam train``, as ``shasam --help`` says it: drawn faces, profile cpu."""
-    check(train(tmp_path, "--seed", str(seed)), 0.82, 0.08)
+    check_learnt(train(tmp_path, "--seed", str(seed)), 0.82, 0.08)
 
 
 @pytest.mark.learns
@@ -152,7 +152,7 @@ def test_images_and_a_csv_learn(tmp_path, seed) -> None:
         csv.writer(file).writerows(rows)
     files = ["--csv", str(tmp_path / "people.csv"), "--root", str(tmp_path / "photos")]
     asked = ["--target", "t", "--sensitive", "s", "--size", "32", "--profile", "quick"]
-    check(train(tmp_path, *files, *asked, "--seed", str(seed)), 0.85, 0.15)
+    check_learnt(train(tmp_path, *files, *asked, "--seed", str(seed)), 0.85, 0.15)
 
 
 @pytest.mark.learns
@@ -162,7 +162,7 @@ def test_a_method_learns_images(tmp_path, method, seed) -> None:
     """Drawn faces, profile short: the one that fits every method into this tier."""
     run = train(tmp_path, method, "--profile", "short", "--seed", str(seed))
     low = method in CONTRASTIVE | {"fairvit", "lnl", "shasam-ld", "tadet", "tadet-mmd"}
-    check(run, 0.6 if low else 0.7, 0.6 if method in NO_FAIRNESS | CONTRASTIVE else 0.45)
+    check_learnt(run, 0.6 if low else 0.7, 0.6 if method in NO_FAIRNESS | CONTRASTIVE else 0.45)
 
 
 @pytest.mark.learns
@@ -175,7 +175,7 @@ def test_compare_learns(tmp_path, monkeypatch) -> None:
     assert len(runs) == 8
     for run in runs:
         plain = run.spec().method in NO_FAIRNESS | CONTRASTIVE
-        check(run, 0.6 if plain else 0.75, 0.6 if plain else 0.15)
+        check_learnt(run, 0.6 if plain else 0.75, 0.6 if plain else 0.15)
     assert "is left out" not in (tmp_path / "comparison.md").read_text(encoding="utf-8")
 
 
@@ -194,4 +194,4 @@ def test_reproduce_learns(tmp_path) -> None:
     runs = [RunDirectory(done.parent) for done in (tmp_path / "runs").glob("**/DONE")]
     assert len(runs) == 4
     for run in runs:
-        check(run, 0.7, 0.5)
+        check_learnt(run, 0.7, 0.5)

@@ -27,7 +27,9 @@ EQUAL = (
 )
 
 
-def check(counts: Counts, *, strata: str = "none", min_group: int = 0, draws: int = 200) -> None:
+def check_orderings(
+    counts: Counts, *, strata: str = "none", min_group: int = 0, draws: int = 200
+) -> None:
     """Assert every ordering and agreement of one audit."""
     found = evaluate_counts(
         counts, positive=1, draws=draws, strata=strata, min_group=min_group, metrics=["all"]
@@ -73,13 +75,15 @@ def random_counts(rng: np.random.Generator) -> Counts:
 def test_orderings_hold_on_random_tables(strata: str) -> None:
     rng = np.random.default_rng(11)
     for _ in range(25):
-        check(random_counts(rng), strata=strata, min_group=int(rng.choice([0, 30])), draws=100)
+        check_orderings(
+            random_counts(rng), strata=strata, min_group=int(rng.choice([0, 30])), draws=100
+        )
 
 
 def test_orderings_hold_on_compas_with_and_without_its_small_groups() -> None:
     for strata in ("none", "cell"):
         for min_group in (0, 30, 40):
-            check(COMPAS, strata=strata, min_group=min_group, draws=500)
+            check_orderings(COMPAS, strata=strata, min_group=min_group, draws=500)
 
 
 def test_orderings_hold_for_twenty_groups_and_for_groups_of_31_rows() -> None:
@@ -87,10 +91,10 @@ def test_orderings_hold_for_twenty_groups_and_for_groups_of_31_rows() -> None:
     sizes = np.geomspace(40, 5000, 20).astype(int)
     states = rng.multinomial(sizes, [0.45, 0.15, 0.1, 0.3]).T.reshape(2, 2, 20)
     states[0, 0, 3] //= 3
-    check(Counts(states, ("no", "yes"), tuple(map(str, range(20)))), min_group=30)
+    check_orderings(Counts(states, ("no", "yes"), tuple(map(str, range(20)))), min_group=30)
     small = rng.multinomial(np.full(6, 31), [0.4, 0.1, 0.15, 0.35]).T.reshape(2, 2, 6)
     for min_group in (0, 30):
-        check(Counts(small, ("no", "yes"), tuple("abcdef")), min_group=min_group)
+        check_orderings(Counts(small, ("no", "yes"), tuple("abcdef")), min_group=min_group)
 
 
 def test_orderings_hold_where_the_race_of_30_per_cent_is_unknown() -> None:
@@ -98,7 +102,7 @@ def test_orderings_hold_where_the_race_of_30_per_cent_is_unknown() -> None:
     hidden = rng.binomial(COMPAS.n_CPG, 0.3)
     n_CPG = np.concatenate([COMPAS.n_CPG - hidden, hidden.sum(2, keepdims=True)], 2)
     for min_group in (0, 30):
-        check(Counts(n_CPG, ("no", "yes"), (*RACES, "(missing)")), min_group=min_group)
+        check_orderings(Counts(n_CPG, ("no", "yes"), (*RACES, "(missing)")), min_group=min_group)
 
 
 def test_small_groups_do_not_drag_the_gap_of_compas_to_zero() -> None:

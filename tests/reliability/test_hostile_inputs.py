@@ -183,7 +183,7 @@ def test_there_are_a_hundred() -> None:
     assert sum(map(len, kinds)) == 100
 
 
-def cheaply_refused(work, name: object) -> None:
+def check_cheaply_refused(work, name: object) -> None:
     outcome = measured(work)
     assert outcome.status == "refused", (name, outcome)
     assert outcome.seconds < 1, (name, outcome)
@@ -194,7 +194,9 @@ def cheaply_refused(work, name: object) -> None:
 def test_specifications_as_yaml(tmp_path: Path) -> None:
     for k, text in enumerate(YAML):
         (tmp_path / "x.yaml").write_bytes(text)
-        cheaply_refused(lambda: train(config=tmp_path / "x.yaml", print_config=True), ("yaml", k))
+        check_cheaply_refused(
+            lambda: train(config=tmp_path / "x.yaml", print_config=True), ("yaml", k)
+        )
 
 
 def test_specifications_that_ask_for_too_much(tmp_path: Path) -> None:
@@ -209,7 +211,7 @@ def test_specifications_that_ask_for_too_much(tmp_path: Path) -> None:
                 open_data(spec.data)
             execute(spec, tmp_path, runtime=QUIET, data=data)
 
-        cheaply_refused(work, json.dumps(body)[:80])
+        check_cheaply_refused(work, json.dumps(body)[:80])
 
 
 def test_tables_to_audit(tmp_path: Path) -> None:
@@ -217,18 +219,18 @@ def test_tables_to_audit(tmp_path: Path) -> None:
         for k, content in enumerate(contents):
             path = tmp_path / f"{k}.{suffix}"
             path.write_bytes(content)
-            cheaply_refused(lambda path=path: audit([path]), path.name)
+            check_cheaply_refused(lambda path=path: audit([path]), path.name)
 
 
 def test_embeddings_to_mine(tmp_path: Path) -> None:
     for name, content in ARRAYS.items():
         (tmp_path / name).write_bytes(content)
-        cheaply_refused(lambda name=name: read_embeddings(tmp_path / name), name)
+        check_cheaply_refused(lambda name=name: read_embeddings(tmp_path / name), name)
 
 
 def test_images_to_decode() -> None:
     for k, content in enumerate(IMAGES):
-        cheaply_refused(lambda content=content: decode(content, 64), ("image", k))
+        check_cheaply_refused(lambda content=content: decode(content, 64), ("image", k))
 
 
 def test_runs_to_report(tmp_path: Path) -> None:
@@ -236,4 +238,4 @@ def test_runs_to_report(tmp_path: Path) -> None:
     for k, (name, content) in enumerate(RUNS):
         run = make_run(tmp_path / str(k))
         (run / name).write_bytes(content)
-        cheaply_refused(lambda run=run: report([run]), (name, k))
+        check_cheaply_refused(lambda run=run: report([run]), (name, k))

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.data.folders import make_folder
-from tests.data.test_store import damage, few_files, spec
+from tests.data.test_store import check_with_few_files, damage, spec
 
 import shasam.data.store as store_module
 from shasam.data import Store, make_source
@@ -34,4 +34,4 @@ def test_a_thousand_flips_in_any_file_of_a_store_are_all_found(tmp_path: Path, m
 
 
 def test_hundreds_of_shards_work_at_64_open_files(tmp_path: Path) -> None:
-    few_files(tmp_path, 64, 600, rows=1)
+    check_with_few_files(tmp_path, 64, 600, rows=1)

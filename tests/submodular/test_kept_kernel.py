@@ -51,7 +51,9 @@ def brute_force(
     return picked, gains
 
 
-def agrees(kept: KeptKernel, rows: Any, k: int, query: Any = None, private: Any = None) -> None:
+def check_agrees(
+    kept: KeptKernel, rows: Any, k: int, query: Any = None, private: Any = None
+) -> None:
     code_VV = codes_of(kept)
     lo = 0 if private is None else code_VV[private].max(axis=0)
     hi = 65535 if query is None else code_VV[query].max(axis=0)
@@ -67,10 +69,10 @@ def test_picks_are_those_of_brute_force(n: int, clusters: int) -> None:
     kept = KeptKernel(embeddings(n, clusters, seed=n), cells=np.arange(n) % 3)
     a, b = [3, 9, 12], [4, 7]
     for rows in (range(1, n, 3), np.random.default_rng(0).permutation(n)[: n // 2]):
-        agrees(kept, rows, 9)
-        agrees(kept, rows, 9, private=a)
-        agrees(kept, rows, 9, query=a)
-        agrees(kept, rows, 9, query=a, private=b)
+        check_agrees(kept, rows, 9)
+        check_agrees(kept, rows, 9, private=a)
+        check_agrees(kept, rows, 9, query=a)
+        check_agrees(kept, rows, 9, query=a, private=b)
 
 
 def test_picks_stay_exact_while_embeddings_and_anchors_change() -> None:
@@ -81,9 +83,9 @@ def test_picks_stay_exact_while_embeddings_and_anchors_change() -> None:
     cells = [np.arange(c, n, 4) for c in range(4)]
     anchors = cells[0][:6].copy()
     for k in (6, 6, 9, 2, 6, 12, 12, 12):  # steps that were kept, and steps that were not
-        agrees(kept, cells[1], k, private=anchors)
-        agrees(kept, cells[2], k, query=anchors)
-        agrees(kept, cells[3], k)
+        check_agrees(kept, cells[1], k, private=anchors)
+        check_agrees(kept, cells[2], k, query=anchors)
+        check_agrees(kept, cells[3], k)
         rows = rng.choice(n, 11, replace=False)
         noise = torch.from_numpy(rng.standard_normal((11, z.shape[1])).astype(np.float32))
         z[rows] = torch.nn.functional.normalize(z[rows] + 0.3 * noise, dim=1)
@@ -198,7 +200,7 @@ def test_rbf_is_kept_too() -> None:
     kept = KeptKernel(z, similarity="rbf", gamma=0.7)
     exact = torch.exp(-0.7 * torch.cdist(z.double(), z.double()).square())
     assert float((kept.similarities(range(120)).double() - exact).abs().max()) <= kept.tolerance
-    agrees(kept, range(0, 120, 2), 5, private=[1, 3])
+    check_agrees(kept, range(0, 120, 2), 5, private=[1, 3])
 
 
 def test_what_cannot_be_kept_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -38,7 +38,7 @@ def data(kind: str, seed: int) -> Tensor:
 KINDS = ("normal", "clusters", "few dimensions", "lengths")
 
 
-def same_picks(f: SetFunction, picks: list[int], gains: list[float] | None) -> None:
+def check_same_picks(f: SetFunction, picks: list[int], gains: list[float] | None) -> None:
     """Each of their picks is a best one for us, given those before it, up to float32."""
     mine = maximize(f, len(picks))
     state, scale = f.start(), max(abs(float(mine.gains[0])), 1.0)
@@ -84,7 +84,7 @@ def test_submodlib_agrees_on_values_gains_and_picks(kind: str, seed: int) -> Non
             chosen = {int(v) for v in random.permutation(N)[:size]}
             assert theirs.evaluate(chosen) == pytest.approx(float(f(sorted(chosen))), rel=1e-4)
         told = theirs.maximize(budget=BUDGET, optimizer="NaiveGreedy", show_progress=False)
-        same_picks(f, [int(v) for v, _ in told], [float(g) for _, g in told])
+        check_same_picks(f, [int(v) for v, _ in told], [float(g) for _, g in told])
 
 
 @pytest.mark.parametrize("seed", range(1))
@@ -119,4 +119,4 @@ def test_apricot_agrees_on_gains_and_picks(kind: str, seed: int) -> None:
     ]
     for f, make, x in pairs:
         theirs = make().fit(x.numpy().copy())
-        same_picks(f, [int(v) for v in theirs.ranking], None)
+        check_same_picks(f, [int(v) for v in theirs.ranking], None)

@@ -325,7 +325,7 @@ def _quality(
     what: str,
     fronts: Mapping[str, Mapping[str, ModelFront]] | None = None,
 ) -> Table:
-    """The metrics of each method, and the area under its front where there is one."""
+    """Return the metrics of each method, and the area under its front where there is one."""
     from rich import box
     from rich.table import Table
 
@@ -347,7 +347,7 @@ def _quality(
 
 
 def _wide(console: Screen) -> Screen:
-    """A number that is cut off is worse than a wrap."""
+    """Keep numbers whole: a number that is cut off is worse than a wrap."""
     from shasam.output import Screen
 
     return Screen(width=max(console.width, 132))

@@ -224,7 +224,7 @@ def _listed(console: Screen, title: str, items: list[tuple[str, str]], show: int
 
 
 def _columns(console: Screen, store: VectorStore) -> None:
-    """The shape of the vectors, and columns that are constant."""
+    """Print the shape of the vectors, and columns that are constant."""
     kind = store.features.dtype
     said = "" if kind == "float32" else ", read as float32"
     console.print(f"vectors of {store.size:,} numbers, {kind}{said}, in {store.path.name}")

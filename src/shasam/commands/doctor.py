@@ -18,7 +18,6 @@ from typing import Annotated
 from cyclopts import Parameter
 
 _FOR_DEVELOPERS = {"test", "test-torch", "lint", "bench", "release"}
-_ELSEWHERE = "set SHASAM_CACHE to another folder"
 _OWN = ("numpy", "pyarrow", "pillow", "pydantic", "cyclopts", "rich")
 
 

@@ -177,7 +177,7 @@ def _why_sharded(
     alone: list[Any],
     memory: int | None,
 ) -> str | None:
-    """Return why ranges of files are read and not all rows; None where they are read whole.
+    """Return why ranges of files are read and not all rows; None if they are read whole.
 
     ``alone`` are flags that the method sharded does not go with.
     """

@@ -304,7 +304,7 @@ def _plain(
     runtime: Runtime,
     progress: TrainingProgress,
 ) -> RunDirectory | None:
-    """Train plain cross-entropy with the flags of a run; None where that is what was trained."""
+    """Train plain cross-entropy with the flags of a run; None if that is what was trained."""
     from shasam.pipeline.execute import execute
     from shasam.report.answer import PLAIN
     from shasam.spec import resolve

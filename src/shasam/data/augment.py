@@ -38,7 +38,7 @@ _CHUNK = 64 * 64 * 64  # pixels worked on at once on a CPU: what fits in its cac
 
 
 def plain(images_u8: Tensor) -> Tensor:
-    """Images (B, 3, H, W) uint8 as the float tensor that evaluation reads."""
+    """Return images (B, 3, H, W) uint8 as the float tensor that evaluation reads."""
     return (images_u8.to(torch.float32) / 127.5 - 1.0).contiguous()
 
 
@@ -52,7 +52,7 @@ def augmented_views(
     size: int | None = None,
     spec: ViewsSpec = SUPCON,
 ) -> Tensor:
-    """Augmented views (V*B, 3, size, size) float; views of one image stand B rows apart.
+    """Return augmented views (V*B, 3, size, size) float; views of one image stand B rows apart.
 
     ``draw`` counts how often views are made, such as the step: the same number, the same views.
     """
@@ -106,7 +106,7 @@ def boxes(draws: Tensor, height: int, width: int, spec: ViewsSpec = SUPCON) -> T
 
 
 def resize_weights(start: Tensor, length: Tensor, inputs: int, outputs: int) -> Tensor:
-    """Rows of bilinear, antialiased resampling weights (B, outputs, inputs) for a crop of an axis.
+    """Return bilinear, antialiased resampling weights (B, outputs, inputs) for a crop of an axis.
 
     A triangle of half-width max(1, length/outputs) around each output centre, cut at the crop and
     normalised: what Pillow's bilinear resize of the cropped picture does.
@@ -144,14 +144,14 @@ def _augment(images_u8: Tensor, draws: Tensor, size: int, spec: ViewsSpec) -> Te
 
 
 def luma(x: Tensor) -> Tensor:
-    """Brightness (B, 1, H, W) by the weights of ITU-R 601."""
+    """Return brightness (B, 1, H, W) by the weights of ITU-R 601."""
     return _GRAY[0] * x[:, 0:1] + _GRAY[1] * x[:, 1:2] + _GRAY[2] * x[:, 2:3]
 
 
 def _jitter(
     x: Tensor, apply: Tensor, factors: Tensor, order: Tensor, spec: ViewsSpec = SUPCON
 ) -> Tensor:
-    """Brightness, contrast, saturation and hue in a random order for each image."""
+    """Change brightness, contrast, saturation and hue in a random order for each image."""
     on = apply < spec.p_jitter
     amount = 2 * factors - 1  # in [-1, 1)
     blend = [torch.where(on, 1 + spec.jitter[k] * amount[:, k], 1.0) for k in range(3)]
@@ -218,7 +218,7 @@ class CellPartners:
         self.cell_N = cell_N
 
     def pick(self, rows: Tensor, u: Tensor) -> Tensor:
-        """A row of the cell of each of ``rows``, by numbers in [0, 1)."""
+        """Return a row of the cell of each of ``rows``, by numbers in [0, 1)."""
         cell = self.cell_N[rows]
         place = (u * self.count_K[cell]).long().clamp(max=self.count_K[cell] - 1)
         return self.rows[self.start_K[cell] + place]
@@ -234,7 +234,7 @@ def vector_views(
     views: int,
     spec: ViewsSpec,
 ) -> Tensor:
-    """Views (V*B, D) of the vectors of ``rows``; views of one row stand B rows apart.
+    """Return views (V*B, D) of the vectors of ``rows``; views of one row stand B rows apart.
 
     Mixing comes first, then noise, then dropout. ``read`` gives the vectors of any rows.
     """

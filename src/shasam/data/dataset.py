@@ -78,11 +78,11 @@ class Dataset:
         return len(self.manifest)
 
     def rows(self, split: str) -> np.ndarray:
-        """Row numbers of "train", "val" or "test"."""
+        """Return row numbers of "train", "val" or "test"."""
         return self.manifest.rows(split)
 
     def images(self, rows: np.ndarray | Tensor) -> Tensor:
-        """uint8 (B, 3, H, W), a view of channels-last memory; vectors are float32 (B, D)."""
+        """Return uint8 (B, 3, H, W), a view of channels-last memory; vectors are float32 (B, D)."""
         import torch
 
         read = self.store.images(self.store_rows[np.asarray(rows, dtype=np.int64)])
@@ -91,12 +91,12 @@ class Dataset:
 
 
 def make_source(spec: DataSpec) -> Source:
-    """The registered source of a specification."""
+    """Return the registered source of a specification."""
     return lookup("source", spec.name)(spec)
 
 
 def make_protocol(source: Source) -> Protocol:
-    """The protocol that a specification means for its source."""
+    """Return the protocol that a specification means for its source."""
     spec = source.spec
     target, sensitive = source.target, source.sensitive
     if spec.setting is not None:
@@ -131,7 +131,10 @@ def make_protocol(source: Source) -> Protocol:
 
 
 def _split_rule(source: Source) -> str:
-    """What split="auto" means: the source's own partition, bias only where it is asked for."""
+    """Return what split="auto" means.
+
+    The source's own partition, bias only where it is asked for.
+    """
     spec = source.spec
     if spec.split != "auto":
         return spec.split
@@ -221,7 +224,7 @@ _TASK = 64  # rows that a thread reads at a time
 
 
 def store_directory(source: Source, size: int) -> Path:
-    """The folder of this source at this size, named by what its pixels depend on."""
+    """Return the folder of this source at this size, named by what its pixels depend on."""
     key = hashlib.sha256(f"{source.spec.name}\n{source.pixels_key()}\n{size}".encode()).hexdigest()
     return source.spec.store_root() / "stores" / f"{source.spec.name}-{size}-{key[:16]}"
 
@@ -229,7 +232,7 @@ def store_directory(source: Source, size: int) -> Path:
 def open_store(
     source: Source, size: int, *, progress: Progress | None = None
 ) -> Store | VectorStore:
-    """The store of a source, packed now if it is missing or if files have changed."""
+    """Return the store of a source, packed now if it is missing or if files have changed."""
     if source.inputs == "vectors":
         return source.open_store(progress=progress)
     table, directory = source.table(), store_directory(source, size)
@@ -241,7 +244,7 @@ def open_store(
 
 
 def _current(directory: Path, table: pa.Table, stamps: np.ndarray) -> Store | None:
-    """The store that is there, if it is whole and of these very files."""
+    """Return the store that is there, if it is whole and of these very files."""
     try:
         store = Store.open(directory)
         index = store.index
@@ -348,7 +351,7 @@ def _ahead(
     todo: list[tuple[int, pa.Table, np.ndarray]],
     size: int,
 ) -> Iterator[tuple[int, pa.Table, np.ndarray, list[Future[Reading]]]]:
-    """Shards with their readings under way; the next one is started before one is written."""
+    """Yield shards with their readings under way; the next one is started before one is written."""
     waiting: list[tuple[int, pa.Table, np.ndarray, list[Future[Reading]]]] = []
     for number, part, stamp in todo:
         futures = [

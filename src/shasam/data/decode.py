@@ -50,7 +50,7 @@ class BadImage(Exception):
 
 
 def decode(data: bytes, size: int, *, fast: bool = True) -> np.ndarray:
-    """The centre square of an image, upright, resized to (size, size, 3) uint8."""
+    """Return the centre square of an image, upright, resized to (size, size, 3) uint8."""
     kind = sniff(data)
     if kind == "JPEG" and _progressive(data):
         kind = "progressive JPEG"
@@ -62,7 +62,7 @@ def decode(data: bytes, size: int, *, fast: bool = True) -> np.ndarray:
 
 
 def sniff(data: bytes) -> str:
-    """JPEG, PNG or WEBP by the first bytes, whatever the file is called."""
+    """Return JPEG, PNG or WEBP by the first bytes, whatever the file is called."""
     if not data:
         raise BadImage("0 bytes")
     if len(data) > MAX_BYTES:
@@ -83,7 +83,7 @@ def sniff(data: bytes) -> str:
 
 
 def _progressive(data: bytes) -> bool:
-    """Whether the first frame of a JPEG is progressive: its start-of-frame marker says so.
+    """Return whether the first frame of a JPEG is progressive: its start-of-frame marker says so.
 
     A file without that marker where it belongs is refused here: Pillow would look for it byte by
     byte, for seconds in a file of some megabytes.
@@ -109,7 +109,10 @@ def _check_size(kind: str, width: int, height: int) -> None:
 
 
 def _plain_jpeg(data: bytes, size: int, kind: str) -> Image.Image | None:
-    """simplejpeg's picture; None leaves the file to Pillow (EXIF, CMYK, anything unusual)."""
+    """Return simplejpeg's picture.
+
+    None leaves the file to Pillow (EXIF, CMYK, anything unusual).
+    """
     if b"Exif\0" in data[:65536]:
         return None
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
 
@@ -32,12 +32,12 @@ _SPLIT_WORDS = {
 
 
 def text(value: object) -> str:
-    """A cell as an id or a path."""
+    """Return a cell as an id or a path."""
     return "" if value is None else str(value).strip()
 
 
 def split_and_identity(spec: DataSpec, known: Sequence[str]) -> dict[str, str | None]:
-    """The columns of the split and of the person, where there are some."""
+    """Return the columns of the split and of the person, where there are some."""
     return {
         "split": spec.split_column or ("split" if "split" in known else None),
         "identity": spec.identity_column,
@@ -54,7 +54,7 @@ _PATH_WORDS = frozenset(
 
 
 def path_column(asked: str, known: Sequence[str]) -> str:
-    """The column of the paths: the one asked for or, without one called path, what looks like it.
+    """Find the column of paths: the one asked for or, without one called path, what looks like it.
 
     >>> path_column("path", ["age", "File_Name"])
     'File_Name'
@@ -66,7 +66,7 @@ def path_column(asked: str, known: Sequence[str]) -> str:
 
 
 def check_named(named: dict[str, str | None], known: Sequence[str], file: str) -> None:
-    """Every column that is named must be there."""
+    """Check that every column that is named is there."""
     for role, name in named.items():
         if name is None or name in known:
             continue
@@ -86,7 +86,7 @@ def read_own(
     first: dict[str, object],
     leave_out: Sequence[str] = (),
 ) -> pa.Table:
-    """``first`` (id, path), then split and identity, then every other column of the table."""
+    """Read ``first`` (id, path), then split and identity, then every other column of the table."""
     known = [name for name in source.column_names if name not in leave_out]
     named_text = [name for name in named.values() if name and name in known]
     table = source.read(known, text=named_text).replace_schema_metadata()
@@ -104,7 +104,7 @@ def read_own(
 
 
 def split_words(values: Sequence[str | None], column: str, file: str, spec: DataSpec) -> list[str]:
-    """train, val, test or nothing for every row; another word, or a split without rows, is an
+    """Read train, val, test or nothing for every row; another word, or a split without rows, is an
     error before anything is read."""
     given = [(v or "").strip() for v in values]
     words = [_SPLIT_WORDS.get(word.lower(), word) for word in given]
@@ -144,7 +144,7 @@ class Folder:
         self._safe: dict[str, bool] = {"": True}
 
     def locate(self, path: str) -> str:
-        """The absolute path, or BadImage if it would leave the folder."""
+        """Return the absolute path, or BadImage if it would leave the folder."""
         parts = path.replace("\\", "/").split("/")
         if "\0" in path or os.path.isabs(path) or ".." in parts or (path[1:2] == ":"):
             raise BadImage("the path leaves the folder of the images")
@@ -157,7 +157,10 @@ class Folder:
         return full
 
     def relative(self, path: str) -> str:
-        """The path below the root, with /: an absolute path inside the root is made relative."""
+        """Return the path below the root, with /.
+
+        An absolute path inside the root is made relative.
+        """
         path = path.replace("\\", "/")
         if os.path.isabs(path) and "\0" not in path:
             for root in (self.root, self.given):
@@ -175,7 +178,7 @@ class Folder:
             raise BadImage(error.reason) from error
 
     def stamp(self, path: str) -> int:
-        """Size and time of change in 63 bits; 0 for what is not there."""
+        """Return size and time of change in 63 bits; 0 for what is not there."""
         try:
             info = os.stat(self.locate(path))
         except (OSError, BadImage):
@@ -183,7 +186,10 @@ class Folder:
         return (info.st_mtime_ns * 1_000_003 + info.st_size) & (2**63 - 1)
 
     def existing(self, paths: list[str]) -> list[bool]:
-        """Which paths exist, by one listing of each folder; refused ones are reported later."""
+        """Return which paths exist, by one listing of each folder.
+
+        Refused ones are reported later.
+        """
         names: dict[str, set[str] | None] = {}
         found = []
         for path in paths:
@@ -201,13 +207,30 @@ class Folder:
         return found
 
     def walk(self) -> list[str]:
-        """All files below, relative, with /; links to folders are not followed."""
+        """Return all files below, relative, with /; links to folders are not followed."""
         found = []
         for folder, folders, files in os.walk(self.root):
             folders.sort()
             base = Path(folder).relative_to(self.root).as_posix()
             found += [name if base == "." else f"{base}/{name}" for name in files]
         return sorted(found)
+
+
+def read_images(table: pa.Table, size: int, read: Callable[[str], bytes]) -> Reading:
+    """Decode the images at the paths of a table; one that cannot be read has a reason instead."""
+    images = np.zeros((table.num_rows, size, size, 3), dtype=np.uint8)
+    hashes, reasons = [], []
+    for row, path in enumerate(table.column("path").to_pylist()):
+        digest, reason = "", ""
+        try:
+            data = read(path)
+            digest = hashlib.sha256(data).hexdigest()
+            images[row] = decode(data, size)
+        except BadImage as error:
+            reason = str(error)
+        hashes.append(digest)
+        reasons.append(reason)
+    return Reading(images, hashes, reasons)
 
 
 class FileSource(Source):
@@ -240,22 +263,10 @@ class FileSource(Source):
         return np.array([self.folder.stamp(path) for path in paths], dtype=np.int64)
 
     def read(self, table: pa.Table, size: int) -> Reading:
-        images = np.zeros((table.num_rows, size, size, 3), dtype=np.uint8)
-        hashes, reasons = [], []
-        for row, path in enumerate(table.column("path").to_pylist()):
-            digest, reason = "", ""
-            try:
-                data = self.folder.read(path)
-                digest = hashlib.sha256(data).hexdigest()
-                images[row] = decode(data, size)
-            except BadImage as error:
-                reason = str(error)
-            hashes.append(digest)
-            reasons.append(reason)
-        return Reading(images, hashes, reasons)
+        return read_images(table, size, self.folder.read)
 
     def without_missing(self, listing: Listing) -> Listing:
-        """Files that are not there: an error with the count, or left out and recorded."""
+        """Refuse files that are not there, with their count, or leave them out and record them."""
         paths = listing.table.column("path").to_pylist()
         there = np.array(self.folder.existing(paths), dtype=bool)
         gone = np.flatnonzero(~there)

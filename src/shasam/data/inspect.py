@@ -37,7 +37,7 @@ class Cells:
 
     @property
     def class_ratio(self) -> float:
-        """Largest class over the smallest; NaN where a class is empty."""
+        """Largest class over the smallest; NaN if a class is empty."""
         return _ratio(self.counts_CG.sum(1))
 
     @property
@@ -59,7 +59,10 @@ def _ratio(counts: np.ndarray) -> float:
 
 
 def cramers_v(counts: np.ndarray) -> float:
-    """sqrt(chi² / (n (min(rows, columns) - 1))); NaN where a whole row or column is empty."""
+    """Return sqrt(chi² / (n (min(rows, columns) - 1))).
+
+    NaN if a whole row or column is empty.
+    """
     counts = np.asarray(counts, dtype=np.float64)
     n, rows, cols = counts.sum(), counts.sum(1), counts.sum(0)
     if n == 0 or (rows == 0).any() or (cols == 0).any() or min(counts.shape) < 2:
@@ -69,7 +72,7 @@ def cramers_v(counts: np.ndarray) -> float:
 
 
 def cells(data: Dataset) -> list[Cells]:
-    """The table of cells for each split."""
+    """Return the table of cells for each split."""
     found = []
     for split in SPLITS:
         rows = data.rows(split)
@@ -81,7 +84,9 @@ def cells(data: Dataset) -> list[Cells]:
 
 
 def associations(data: Dataset) -> list[tuple[str, float, float]]:
-    """Each attribute with its Cramér's V to the target and to the sensitive attribute, in train."""
+    """Return each attribute with its Cramér's V to the target and to the sensitive attribute, in
+    train.
+    """
     rows = data.rows("train")
     rows = rows[data.s_N[rows] >= 0]
     names = {"id", "path", "key", "split", "identity", data.spec.identity_column}
@@ -96,7 +101,7 @@ def associations(data: Dataset) -> list[tuple[str, float, float]]:
 
 
 def _codes(column: pa.ChunkedArray) -> np.ndarray | None:
-    """Categories of a column; quantile bins of a numeric one; None for free text."""
+    """Return categories of a column; quantile bins of a numeric one; None for free text."""
     if column.null_count:
         return None
     if pa.types.is_floating(column.type) or pa.types.is_integer(column.type):
@@ -156,7 +161,7 @@ REPEATED = re.compile(r"row \d+ repeats row \d+\Z")
 
 
 def dates_of_ranges(table: pa.Table) -> list[str]:
-    """A sentence for each column whose ranges a spreadsheet has made dates of."""
+    """Return a sentence for each column whose ranges a spreadsheet has made dates of."""
     said = []
     for name in table.column_names:
         column = table.column(name)
@@ -172,7 +177,7 @@ def dates_of_ranges(table: pa.Table) -> list[str]:
 
 
 def reasons(excluded: Iterable[Mapping[str, str]]) -> Counter[str]:
-    """How many images were left out for which kind of reason (names of files taken off)."""
+    """Return how many images were left out for which kind of reason (names of files taken off)."""
     kinds: Counter[str] = Counter()
     for item in excluded:
         words = item["reason"]

@@ -35,7 +35,7 @@ class Labelling:
 def apply_rule(
     rule: str, table: pa.Table, labels: Mapping[str, Label] | None = None, what: str = "target"
 ) -> Labelling:
-    """Labels of all rows. ``A&B`` counts in mixed base: code = a + n_a b."""
+    """Return labels of all rows. ``A&B`` counts in mixed base: code = a + n_a b."""
     parts = [_single(part.strip(), table, labels or {}, what) for part in rule.split("&")]
     codes, names, reasons = parts[0].codes.copy(), parts[0].names, dict(parts[0].reasons)
     for part in parts[1:]:
@@ -57,7 +57,7 @@ def apply_rule(
 
 
 def along(rule: str, table: pa.Table, what: str) -> tuple[Labelling, np.ndarray]:
-    """The quarters of a numeric column, as groups, and its numbers (n,), NaN where there is none.
+    """Return the quarters of a numeric column as groups, and its numbers (n,), NaN if none.
 
     The quarters serve where groups must be counted; they hold about as many rows each.
     """
@@ -78,9 +78,9 @@ def along(rule: str, table: pa.Table, what: str) -> tuple[Labelling, np.ndarray]
 
 
 def crossed(labellings: Sequence[Labelling]) -> Labelling:
-    """The intersections of several attributes that have rows, as groups, in the order of an audit.
+    """Return the intersections of several attributes that have rows as groups, in an audit's order.
 
-    A row has none where one of its attributes has none.
+    A row has none if one of its attributes has none.
     """
     codes, names = labellings[0].codes, labellings[0].names
     for part in labellings[1:]:
@@ -122,7 +122,7 @@ def _missing_values(name: str, bad: np.ndarray, why: str = NO_VALUE_REASON) -> d
 
 
 def with_missing_group(labelling: Labelling) -> Labelling:
-    """Rows without a value as a group of their own; others without a label stay without."""
+    """Return rows without a value as a group of their own; others without a label stay without."""
     rows = [r for r, reason in labelling.reasons.items() if reason.endswith(NO_VALUE_REASON)]
     if not rows:
         return labelling
@@ -178,7 +178,10 @@ def _bins(
 
 
 def _nearest(text: str, known: list[str]) -> str:
-    """The values that were meant; those that differ only by case or spaces before all others."""
+    """Return the values that were meant.
+
+    Those that differ only by case or spaces before all others.
+    """
     plain = " ".join(text.split()).casefold()
     same = [value for value in known if " ".join(value.split()).casefold() == plain]
     return did_you_mean(same[0], same) if same else did_you_mean(text, known[:_SHOWN])

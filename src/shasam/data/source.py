@@ -96,7 +96,9 @@ class Source:
 
     @classmethod
     def completed(cls, spec: DataSpec) -> DataSpec:
-        """The specification with what the files alone can tell: another content, another run."""
+        """Return the specification with what the files alone can tell: another content, another
+        run.
+        """
         if spec.csv is None or spec.csv_sha256 is not None or not spec.csv.is_file():
             return spec
         found = spec.model_copy(update={"csv_sha256": remembered_sha256(spec.csv)})
@@ -111,11 +113,14 @@ class Source:
         return self.list_images()
 
     def table(self) -> pa.Table:
-        """id, path (relative to the root, with /), then attributes; ``split``, ``identity``."""
+        """Return id, path (relative to the root, with /), then attributes.
+
+        ``split``, ``identity``.
+        """
         return self.listing.table
 
     def read(self, table: pa.Table, size: int) -> Reading:
-        """Pixels of some rows of the table, at size x size."""
+        """Return pixels of some rows of the table, at size x size."""
         raise NotImplementedError
 
     def pixels_key(self) -> str:
@@ -123,9 +128,15 @@ class Source:
         raise NotImplementedError
 
     def open_store(self, *, progress: Progress | None = None) -> VectorStore:
-        """The vectors of a source whose ``inputs`` are "vectors"; images are packed instead."""
+        """Return the vectors of a source whose ``inputs`` are "vectors".
+
+        Images are packed instead.
+        """
         raise NotImplementedError
 
     def stamps(self, table: pa.Table) -> np.ndarray:
-        """int64 for each row that changes when its file does; zeros where there are no files."""
+        """Return int64 for each row that changes when its file does.
+
+        Zeros where there are no files.
+        """
         return np.zeros(table.num_rows, dtype=np.int64)

@@ -59,7 +59,7 @@ class Attribute:
 
 
 def schema_of(attributes: int = 0, number: bool = False) -> pa.Schema:
-    """The columns of a manifest; with several attributes ``sensitive`` is their intersection.
+    """Name the columns of a manifest; with several attributes ``sensitive`` is their intersection.
 
     Of a sensitive ``number`` it is the quarter of the rows, and the number has its own column.
     """
@@ -121,19 +121,19 @@ class Manifest:
 
     @cached_property
     def attribute_codes(self) -> tuple[np.ndarray, ...]:
-        """The groups (N,) of every row by each of several attributes; none where there is one."""
+        """The groups (N,) of every row by each of several attributes; none if there is one."""
         count = len(self.attributes)
         return tuple(self.table.column(f"attribute_{k}").to_numpy() for k in range(count))
 
     @cached_property
     def number_N(self) -> np.ndarray | None:
-        """The sensitive number (N,) of every row, NaN where a row has none; None of groups."""
+        """The sensitive number (N,) of every row, NaN if a row has none; None of groups."""
         if not self.number:
             return None
         return self.table.column("number").to_numpy(zero_copy_only=False).astype(np.float64)
 
     def rows(self, split: str) -> np.ndarray:
-        """Row numbers (int64) of a split."""
+        """Return row numbers (int64) of a split."""
         if split not in SPLITS:
             raise DataError(f"there is no split {split!r}; there are {', '.join(SPLITS)}")
         return np.flatnonzero(self._split == split).astype(np.int64)
@@ -215,7 +215,7 @@ _SHARES = {"test": 0.2, "val": 0.1}  # of each cell, for split="stratified"
 
 
 def cell_counts(n: int, alpha: float, classes: int, group: int, flip: bool) -> list[int]:
-    """Training images of each class in a group of n: one class alpha times each other.
+    """Return training images of each class in a group of n: one class alpha times each other.
 
     Group j favours class j mod C (flipped: C - 1 - j mod C), as UTKFace's Caucasians favour men and
     the others women in FSCL's protocol.
@@ -251,7 +251,7 @@ class Protocol:
         return self.attributes or (self.sensitive,)
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values; what is new is left out where it is not used."""
+        """Return plain values; what is new is left out where it is not used."""
         body = asdict(self)
         if not self.attributes:
             body.pop("attributes")
@@ -329,7 +329,10 @@ class Protocol:
         )
 
     def _hidden(self, ids: list[str], split: list[str], s: np.ndarray) -> np.ndarray:
-        """The training rows whose group is hidden; a larger share knows those of a smaller one."""
+        """Return the training rows whose group is hidden.
+
+        A larger share knows those of a smaller one.
+        """
         hidden = np.zeros(len(ids), dtype=bool)
         if self.known_groups is not None:
             rows = [r for r in np.flatnonzero(s >= 0).tolist() if split[r] == "train"]
@@ -398,7 +401,10 @@ class Protocol:
         t_names: tuple[str, ...],
         s_names: tuple[str, ...],
     ) -> tuple[list[str], dict[int, str], list[str]]:
-        """Equal cells for val and test; a training split whose groups have n rows at bias alpha."""
+        """Return equal cells for val and test.
+
+        A training split whose groups have n rows at bias alpha.
+        """
         classes, groups, said = len(t_names), len(s_names), []
         names = [f"{a} / {b}" for a in t_names for b in s_names]
         hold = min(self.holdout_per_cell, int(have.min()) // 4)
@@ -460,7 +466,9 @@ class Protocol:
 def duplicates(
     hashes: Sequence[str], ids: Sequence[str], t: np.ndarray, s: np.ndarray, kept: np.ndarray
 ) -> dict[int, str]:
-    """Rows to leave out: all but the first of equal files, or all of them if labels disagree."""
+    """Return rows to leave out: all but the first of equal files, or all of them if labels
+    disagree.
+    """
     groups: dict[str, list[int]] = defaultdict(list)
     for row, value in enumerate(hashes):
         if kept[row]:
@@ -481,7 +489,7 @@ def duplicates(
 
 
 def _units(table: pa.Table, ids: list[str], kept: np.ndarray, seed: int) -> list[list[int]]:
-    """Rows that must stay together (one person), in the random order of the seed."""
+    """Return rows that must stay together (one person), in the random order of the seed."""
     people: Sequence[object] = ids
     if "identity" in table.column_names:
         own = table.column("identity").to_pylist()
@@ -574,7 +582,7 @@ def check_labels(source: Source, protocol: Protocol) -> None:
 def label_problems(
     source: Source, table: pa.Table, rules: Sequence[tuple[str, str]]
 ) -> tuple[list[Labelling], list[DataError]]:
-    """The labels that the rules make of a table, and an error for each that cannot be used.
+    """Return the labels that the rules make of a table, and an error for each that cannot be used.
 
     ``rules`` are pairs of what is labelled, "target" or "sensitive attribute", and its rule.
     """
@@ -594,7 +602,7 @@ def label_problems(
 
 
 def all_of(problems: Sequence[DataError], where: str) -> DataError:
-    """All that is wrong with a table as one error, so that it is mended in one go."""
+    """Return all that is wrong with a table as one error, so that it is mended in one go."""
     if len(problems) == 1:
         return problems[0]
     parts: list[object] = [f"{where} has {len(problems)} problems:"]
@@ -625,7 +633,7 @@ def warn_of_empty_cells(manifest: Manifest) -> None:
 
 
 def _without_labels(t: Labelling, s: Labelling, missing: MissingInTraining) -> dict[int, str]:
-    """Rows that lack a target, or a group where it must be known, and why."""
+    """Return rows that lack a target, or a group where it must be known, and why."""
     why = dict(t.reasons)
     for row, reason in s.reasons.items():
         if not (missing in UNKNOWN and reason.endswith(NO_VALUE_REASON)):
@@ -662,7 +670,7 @@ DAMAGED = (
 
 
 def odd_names(names: tuple[str, ...], what: str, rule: str, where: str) -> list[str]:
-    """Sentences about classes that differ by case or spaces, and about words for "no value"."""
+    """Tell of classes that differ by case or spaces, and of words for "no value", in sentences."""
     alike: dict[str, list[str]] = defaultdict(list)
     for name in names:
         alike[" ".join(name.split()).casefold()].append(name)
@@ -700,7 +708,7 @@ def _few_enough(cross: Labelling, rules: Sequence[str]) -> None:
 
 
 def _differ(target: Labelling, sensitive: Labelling, target_rule: str, rule: str) -> None:
-    """Each class has images of two groups, or equalised odds cannot be asked for."""
+    """Check that each class has images of two groups, or equalised odds cannot be asked for."""
     both = (target.codes >= 0) & (sensitive.codes >= 0)
     cells_CG = np.zeros((len(target.names), len(sensitive.names)), dtype=bool)
     cells_CG[target.codes[both], sensitive.codes[both]] = True

@@ -33,7 +33,7 @@ _NAME = ".verified.json"
 
 
 def unverified(directory: Path, wanted: Mapping[str, str], *, remembered: bool = True) -> list[str]:
-    """The names of files that are missing or do not have the SHA-256 wanted of them."""
+    """Return the names of files that are missing or do not have the SHA-256 wanted of them."""
     known = _remembered(directory) if remembered else {}
     now = {name: _stamp(directory / name, digest) for name, digest in wanted.items()}
     todo = [name for name, stamp in now.items() if stamp is None or known.get(name) != stamp]
@@ -93,7 +93,10 @@ _MAX_INDEX = 1 << 30  # bytes of the index of one shard
 
 
 def shard_rows(size: int) -> int:
-    """Rows of a shard: a power of two, at most 32 MiB; small enough to lose little to a kill."""
+    """Return rows of a shard: a power of two, at most 32 MiB.
+
+    Small enough to lose little to a kill.
+    """
     return 1 << max(4, (_SHARD_BYTES // (size * size * 3)).bit_length() - 1)
 
 
@@ -127,7 +130,7 @@ def write_shard(directory: Path, number: int, images: np.ndarray, index: pa.Tabl
 def finished_shard(
     directory: Path, number: int, ids: list[str], stamps: np.ndarray
 ) -> Shard | None:
-    """The shard that is already there, if it is whole and holds these very files."""
+    """Return the shard that is already there, if it is whole and holds these very files."""
     try:
         shard = Shard(**read_json(_part(directory, number, "json")))
         data = read_bytes(_part(directory, number, "arrow"), limit=_MAX_INDEX)
@@ -176,7 +179,7 @@ class Store:
 
     @classmethod
     def open(cls, directory: Path) -> Store:
-        """The store of a folder, once every file of it has its hash."""
+        """Return the store of a folder, once every file of it has its hash."""
         if not (directory / "store.json").exists():
             raise DataError(f"{directory} is not a complete packed store: it has no store.json")
         try:
@@ -203,7 +206,7 @@ class Store:
         return store
 
     def files(self) -> dict[str, str]:
-        """The SHA-256 that every file of the shards must have, by name."""
+        """Return the SHA-256 that every file of the shards must have, by name."""
         listed: dict[str, str] = {}
         for number, shard in enumerate(self.shards):
             listed[_part(self.directory, number, "bin").name] = shard.pixels
@@ -223,7 +226,7 @@ class Store:
         return pa.concat_tables(tables) if tables else INDEX.empty_table()
 
     def _pixels(self, number: int) -> np.ndarray:
-        """The images of a shard. It is mapped when it is first used, and its descriptor closed:
+        """Map the images of a shard when it is first used, and close its descriptor:
 
         CelebA at 224 px has 1,583 shards, more than the files that a process may have open.
         """
@@ -235,7 +238,7 @@ class Store:
         return self._maps[number]
 
     def images(self, rows: np.ndarray) -> np.ndarray:
-        """Pixels (B, H, W, 3) uint8 of these rows, in this order."""
+        """Return pixels (B, H, W, 3) uint8 of these rows, in this order."""
         rows = np.asarray(rows, dtype=np.int64)
         if len(rows) and not (rows.min() >= 0 and rows.max() < len(self)):
             raise DataError(f"rows must be in 0..{len(self) - 1}; got {rows.min()}..{rows.max()}")
@@ -246,9 +249,12 @@ class Store:
         return out
 
     def __getstate__(self) -> dict[str, Any]:
-        """For another process, which maps the files itself."""
+        """Prepare for another process, which maps the files itself."""
         return {**{k: v for k, v in vars(self).items() if k != "index"}, "_maps": {}}
 
     def verify(self) -> list[str]:
-        """The files whose bytes do not have their hash, all read again; an empty list is good."""
+        """Return the files whose bytes do not have their hash, all read again.
+
+        An empty list is good.
+        """
         return unverified(self.directory, self.files(), remembered=False)

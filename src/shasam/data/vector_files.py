@@ -49,7 +49,10 @@ _LENGTHS = 26  # where the local header of a zip member tells how long its name 
 
 
 def map_npy(path: Path) -> np.ndarray:
-    """The array of a .npy file, mapped; columns that follow each other are read into memory."""
+    """Return the array of a .npy file, mapped.
+
+    Columns that follow each other are read into memory.
+    """
     with open_regular(path) as file:
         size = os.fstat(file.fileno()).st_size
         header = _header(file, size, str(path))
@@ -63,7 +66,7 @@ def map_npy(path: Path) -> np.ndarray:
 
 
 def map_npz(path: Path, name: str | None, names: Sequence[str] = ()) -> np.ndarray:
-    """The array ``name`` of a .npz file, mapped where it is not compressed.
+    """Return the array ``name`` of a .npz file, mapped where it is not compressed.
 
     Without a name: the only array, or the first of ``names`` that is there.
     """
@@ -85,7 +88,10 @@ def map_npz(path: Path, name: str | None, names: Sequence[str] = ()) -> np.ndarr
 
 
 def npz_texts(path: Path, names: Sequence[str]) -> list[str] | None:
-    """The first of these arrays that a .npz has, as texts; None where it has none of them."""
+    """Return the first of these arrays that a .npz has, as texts.
+
+    None if it has none of them.
+    """
     with open_regular(path) as file, _archive(path, file) as held:
         for name in names:
             if name in held.members:
@@ -95,7 +101,10 @@ def npz_texts(path: Path, names: Sequence[str]) -> list[str] | None:
 
 
 def choose(name: str | None, held: Sequence[str], usual: Sequence[str], where: str) -> str:
-    """The array or column of vectors: the one that is named, the only one, or a usual name."""
+    """Return the array or column of vectors.
+
+    The one that is named, the only one, or a usual name.
+    """
     if name is not None:
         if name not in held:
             raise InputError(f"{where} has no {name!r}{did_you_mean(name, held)}")
@@ -158,7 +167,7 @@ class _Header:
 
 
 def _header(file: BinaryIO, size: int, where: str, text: bool = False) -> _Header:
-    """The header of an array of which ``size`` bytes are there, itself among them."""
+    """Return the header of an array of which ``size`` bytes are there, itself among them."""
     try:
         version = npy.read_magic(file)
         read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
@@ -198,7 +207,10 @@ def _array(file: BinaryIO, size: int, where: str, text: bool = False) -> np.ndar
 
 
 def mapped(file: BinaryIO, dtype: np.dtype, offset: int, shape: tuple[int, ...]) -> np.ndarray:
-    """An array that is read from the file when it is used; its bytes are known to be there."""
+    """Return an array that is read from the file when it is used.
+
+    Its bytes are known to be there.
+    """
     if math.prod(shape) == 0:
         return np.empty(shape, dtype)  # nothing can be mapped of it
     return np.asarray(np.memmap(file, dtype, "r", offset, shape))
@@ -246,7 +258,7 @@ class VectorRows:
         return "bfloat16" if self.bfloat16 else str(self.parts[0].dtype.newbyteorder("="))
 
     def take(self, rows: np.ndarray | slice) -> np.ndarray:
-        """float32 (B, D); numbers beyond float32 become infinite. A slice may be a view."""
+        """Return float32 (B, D); numbers beyond float32 become infinite. A slice may be a view."""
         if len(self.parts) == 1:
             return self._plain(self.parts[0][rows])
         if isinstance(rows, slice):
@@ -267,7 +279,10 @@ class VectorRows:
 
 
 def open_features(path: Path, key: str | None = None, ids: Sequence[str] = ()) -> VectorRows:
-    """The vectors of a file; ``ids`` are names that its ids may have, the first found counts."""
+    """Return the vectors of a file.
+
+    ``ids`` are names that its ids may have, the first found counts.
+    """
     if not path.is_file():
         raise InputError(f"there is no file {path}; give a file of vectors")
     suffix = path.suffix.lower()
@@ -288,7 +303,7 @@ def open_features(path: Path, key: str | None = None, ids: Sequence[str] = ()) -
 
 
 def width_of(path: Path, key: str | None = None) -> int:
-    """How many numbers a row has; Parquet, which is decoded whole, says it in its schema."""
+    """Return how many numbers a row has; Parquet, which is decoded whole, says it in its schema."""
     if path.suffix.lower() in PARQUET and path.is_file() and path.stat().st_size:
         found, schema = _vector_column(path, key)
         kind = schema.field(found).type
@@ -363,7 +378,7 @@ def _tensor(file, entry: dict, start: int, size: int, name: str) -> np.ndarray:
 
 
 def is_vector(kind: pa.DataType) -> bool:
-    """Whether a column of this type holds lists of numbers."""
+    """Return whether a column of this type holds lists of numbers."""
     lists = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
     if not any(test(kind) for test in lists):
         return False
@@ -372,7 +387,7 @@ def is_vector(kind: pa.DataType) -> bool:
 
 
 def _vector_column(path: Path, key: str | None) -> tuple[str, pa.Schema]:
-    """The name of the column of vectors that is meant, and the schema of the file."""
+    """Return the name of the column of vectors that is meant, and the schema of the file."""
     with _readable(path), open_regular(path) as file:
         parquet = path.suffix.lower() in PARQUET
         schema = pq.ParquetFile(file).schema_arrow if parquet else pa.ipc.open_file(file).schema
@@ -395,7 +410,7 @@ def _named_vectors(schema: pa.Schema, key: str | None, where: str) -> str:
 
 @contextmanager
 def _readable(path: Path | str) -> Iterator[None]:
-    """Errors of the readers of Parquet and Arrow as ours."""
+    """Raise errors of the readers of Parquet and Arrow as ours."""
     try:
         yield
     except (pa.ArrowException, OSError, ValueError) as error:
@@ -406,7 +421,7 @@ def _readable(path: Path | str) -> Iterator[None]:
 
 
 def _columns(path: Path, suffix: str, key: str | None, ids: Sequence[str]) -> VectorRows:
-    """The vector column of a Parquet or Arrow file."""
+    """Return the vector column of a Parquet or Arrow file."""
     with _readable(path):
         found, schema = _vector_column(path, key)
         parts = [_parquet(path, found)] if suffix in PARQUET else _arrow(path, found)
@@ -428,7 +443,7 @@ def _arrow(path: Path, key: str) -> list[np.ndarray]:
 
 
 def _parquet(path: Path, key: str) -> np.ndarray:
-    """All rows, decoded into one array whose size is known before it is made."""
+    """Return all rows, decoded into one array whose size is known before it is made."""
     with open_regular(path) as file:
         source = pq.ParquetFile(file)
         rows, done = source.metadata.num_rows, 0
@@ -452,7 +467,7 @@ def _parquet(path: Path, key: str) -> np.ndarray:
 
 
 def _matrix(chunk: pa.Array, width: int | None, name: str) -> np.ndarray:
-    """Lists of one length as (n, D); a missing list is a row of NaN."""
+    """Return lists of one length as (n, D); a missing list is a row of NaN."""
     missing = chunk.is_null().to_numpy(zero_copy_only=False)
     values = chunk.flatten()
     if pa.types.is_fixed_size_list(chunk.type):
@@ -488,7 +503,7 @@ def _same_width(parts: Iterable[np.ndarray], name: str) -> list[np.ndarray]:
 
 
 def open_shards(folder: Path, key: str | None = None) -> VectorRows:
-    """All rows of a folder with its subfolders, in the order of the files' names, as float32.
+    """Open all rows of a folder with its subfolders, in the order of the files' names, as float32.
 
     ``open_table`` reads the other columns of the folder in the same order. One file is decoded at
     a time, into one array whose size is known before it is made.
@@ -528,7 +543,7 @@ def _room(folder: Path, rows: int, dim: int) -> np.ndarray:
 
 
 def shard_names(places: Sequence[str]) -> list[str]:
-    """The Parquet files of folders, patterns and names, local or of any fsspec file system.
+    """Return the Parquet files of folders, patterns and names, local or of any fsspec file system.
 
     The files of a folder or a pattern come in the order of their names.
     """
@@ -567,7 +582,7 @@ def _remote_names(place: str) -> list[str]:
 
 @contextmanager
 def _shard(name: str, folder: str = "") -> Iterator[BinaryIO]:
-    """A shard, opened where it is read; a local name may be relative to a folder."""
+    """Yield a shard, opened where it is read; a local name may be relative to a folder."""
     if "://" not in name:
         with open_regular(os.path.join(folder, name)) as file:
             yield file
@@ -622,7 +637,7 @@ class ParquetShards:
         return self.names[number], row - (self.ends[number - 1] if number else 0)
 
     def read(self, first: int, last: int) -> np.ndarray:
-        """The vectors of the rows first..last, float32; a missing one is NaN."""
+        """Return the vectors of the rows first..last, float32; a missing one is NaN."""
         matrix, done = np.empty((last - first, self.dim), np.float32), 0
         for name, column in self._columns(self.key, first, last):
             part = _matrix(column, self.dim, name)
@@ -637,14 +652,14 @@ class ParquetShards:
         return matrix
 
     def texts(self, column: str, first: int, last: int) -> list[str]:
-        """Another column of those rows, as text; a missing value is an empty one."""
+        """Return another column of those rows, as text; a missing value is an empty one."""
         found: list[str] = []
         for _, part in self._columns(column, first, last):
             found += ["" if value is None else str(value) for value in part.to_pylist()]
         return found
 
     def _columns(self, column: str, first: int, last: int) -> Iterator[tuple[str, pa.Array]]:
-        """Pieces of a column with the names of their files; few rows at a time."""
+        """Yield pieces of a column with the names of their files; few rows at a time."""
         while first < last:
             name, start = self.place(first)
             stop = start + min(last, self.ends[bisect_right(self.ends, first)]) - first
@@ -666,7 +681,7 @@ class ParquetShards:
 def _rows_of(
     source: pq.ParquetFile, column: str, start: int, stop: int
 ) -> Iterator[pa.RecordBatch]:
-    """The rows start..stop of a file; groups of rows that hold none of them are not read."""
+    """Yield the rows start..stop of a file; groups of rows that hold none of them are not read."""
     groups: list[int] = []
     before = begin = 0
     for number in range(source.num_row_groups):
@@ -769,13 +784,13 @@ class VectorStore:
         return pa.table(arrays, schema=INDEX)
 
     def images(self, rows: np.ndarray) -> np.ndarray:
-        """Vectors (B, D) float32 of these rows, in this order."""
+        """Return vectors (B, D) float32 of these rows, in this order."""
         rows = np.asarray(rows, dtype=np.int64)
         if len(rows) and not (rows.min() >= 0 and rows.max() < len(self)):
             raise DataError(f"rows must be in 0..{len(self) - 1}; got {rows.min()}..{rows.max()}")
         return self.features.take(self.places[rows])
 
     def verify(self) -> list[str]:
-        """The file, if its bytes are no longer those it was opened with."""
+        """Return the file, if its bytes are no longer those it was opened with."""
         same = not self.sha256 or file_sha256(self.path) == self.sha256
         return [] if same else [self.path.name]

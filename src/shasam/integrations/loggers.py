@@ -28,7 +28,7 @@ _WITH_NUMBERS = ("epoch", "step", "curve")
 
 
 def flat(fields: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
-    """The fields of nested mappings under names such as ``train/learn/steps``."""
+    """Yield the fields of nested mappings under names such as ``train/learn/steps``."""
     for name, value in fields.items():
         if isinstance(value, Mapping):
             yield from flat(value, f"{before}{name}/")
@@ -165,7 +165,7 @@ LOGGERS: dict[str, type[NumberLogger]] = {
 
 
 def loggers(names: str) -> tuple[NumberLogger, ...]:
-    """The loggers of a comma-separated list, with their defaults; each must be installed."""
+    """Return the loggers of a comma-separated list, with their defaults; each must be installed."""
     wanted = [name.strip() for name in names.split(",") if name.strip()]
     for name in wanted:
         if name not in LOGGERS:

@@ -31,13 +31,13 @@ from shasam.types import Triplet
 
 
 def triplet_tuple(triplet: Triplet) -> tuple[Tensor, Tensor, Tensor]:
-    """(anchor, positive, negative) of every combination: k³ entries."""
+    """Return (anchor, positive, negative) of every combination: k³ entries."""
     a, p, n = torch.meshgrid(triplet.anchors, triplet.positives, triplet.negatives, indexing="ij")
     return a.flatten(), p.flatten(), n.flatten()
 
 
 def pair_tuple(triplet: Triplet) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """(anchor, positive, anchor, negative) of every pair: k² entries each."""
+    """Return (anchor, positive, anchor, negative) of every pair: k² entries each."""
     a1, p = torch.meshgrid(triplet.anchors, triplet.positives, indexing="ij")
     a2, n = torch.meshgrid(triplet.anchors, triplet.negatives, indexing="ij")
     return a1.flatten(), p.flatten(), a2.flatten(), n.flatten()
@@ -72,7 +72,7 @@ class ShasamTuples(BaseMiner):
         *,
         sensitive: Tensor | None = None,
     ) -> tuple[Tensor, ...]:
-        """``sensitive`` (B,) is the group of each row."""
+        """Compute the loss; ``sensitive`` (B,) is the group of each row."""
         _no_references(ref_emb)
         self._sensitive = _groups(sensitive, labels)
         found: tuple[Tensor, ...] = super().forward(embeddings, labels)
@@ -128,7 +128,7 @@ class ShasamLoss(BaseMetricLossFunction):
         *,
         sensitive: Tensor | None = None,
     ) -> Tensor:
-        """``sensitive`` (B,) is the group of each row."""
+        """Pick the tuples; ``sensitive`` (B,) is the group of each row."""
         _no_references(ref_emb)
         self._sensitive = _groups(sensitive, labels)
         loss: Tensor = super().forward(embeddings, labels, indices_tuple)
@@ -159,7 +159,7 @@ class ShasamLoss(BaseMetricLossFunction):
 
 
 def _sets_of(tuples: tuple[Tensor, ...], t_B: Tensor, s_B: Tensor) -> list[tuple[Tensor, ...]]:
-    """The sets (A, P, N) of each cell of anchors that has positives and negatives."""
+    """Return the sets (A, P, N) of each cell of anchors that has positives and negatives."""
     if len(tuples) == 3:
         a, p, n = (part.cpu() for part in tuples)
         tuples = (a, p, a, n)

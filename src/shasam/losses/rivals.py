@@ -131,7 +131,7 @@ def fscl(
 
 
 def _logits(z_ND: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
-    """Similarities over τ less each row's largest, and the mask of pairs of different rows."""
+    """Divide similarities by τ, less each row's largest; mask the pairs of different rows."""
     # exp(1/τ) does not fit in half precision, so similarities are taken in full precision
     with torch.autocast(z_ND.device.type, enabled=False):
         z_ND = z_ND if z_ND.dtype == torch.float64 else z_ND.float()
@@ -142,7 +142,7 @@ def _logits(z_ND: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
 
 
 def _log_sum(logits_NN: Tensor, mask_NN: Tensor) -> Tensor:
-    """log Σ exp over the masked columns (N, 1); 0 where a row has none."""
+    """Return log Σ exp over the masked columns (N, 1); 0 if a row has none."""
     # filled before the logarithm: -inf rows would give NaN gradients
     filled_NN = logits_NN.masked_fill(~mask_NN, float("-inf"))
     some_N1 = mask_NN.any(1, keepdim=True)
@@ -248,7 +248,7 @@ def negative_entropy(logits: Tensor) -> Tensor:
 
 
 def squared_distances(x_ND: Tensor, y_MD: Tensor, *, floor: float = 1e-12) -> Tensor:
-    """‖x_i - y_j‖² as (N, M), in full precision, at least ``floor``."""
+    """Return ‖x_i - y_j‖² as (N, M), in full precision, at least ``floor``."""
     with torch.autocast(x_ND.device.type, enabled=False):
         if x_ND.dtype != torch.float64:
             x_ND, y_MD = x_ND.float(), y_MD.float()

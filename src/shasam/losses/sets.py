@@ -106,7 +106,7 @@ def flcmi_terms(
     conditional_gain: float = 0.0,
     weights: Membership | None = None,
 ) -> Tensor:
-    """The terms of FLCMI, one per represented row (per row and positive for ``each``).
+    """Return the terms of FLCMI, one per represented row (per row and positive for ``each``).
 
     With a_i, p_i, n_i the sums of exp(S_ij/τ) over A, P and N:
 
@@ -191,7 +191,7 @@ def level_term(
     positive_form: PositiveForm = "set",
     conditional_gain: float = 0.0,
 ) -> float:
-    """A term where all similarities are equal, for sets of these sizes: larger terms are on the
+    """Compute a term of equal similarities, for sets of these sizes: larger terms are on the
     wrong side, nearer to N than to P.
 
     A log-sum-exp over more rows is larger, so the level depends on the sizes of the sets.
@@ -284,7 +284,7 @@ def flcmi(
 
 
 def mean_term(terms: Tensor, represented: Represented, weights: Membership | None) -> Tensor:
-    """The mean of terms, in which a row weighs what it belongs to its set."""
+    """Return the mean of terms, in which a row weighs what it belongs to its set."""
     if weights is None:
         return terms.mean()
     count = {"anchors": 1, "target": 2, "batch": 3}[represented]

@@ -69,7 +69,7 @@ class Method(nn.Module):
     classes
         Number of classes.
     groups
-        Number of sensitive groups; 0 where the attribute is a number.
+        Number of sensitive groups; 0 if the attribute is a number.
 
     Examples
     --------
@@ -81,13 +81,13 @@ class Method(nn.Module):
     summary: ClassVar[str]  # one line for `shasam methods`
     reference: ClassVar[str]  # authors, venue, year
     Config: ClassVar[type[MethodConfig]] = MethodConfig
-    # the option that is the method's strength; None where it has no such option
+    # the option that is the method's strength; None if it has no such option
     dial: ClassVar[Dial | None] = None
     # True where the loss is a mean over rows, so that a batch may be cut over processes
     row_wise: ClassVar[bool] = False
     # True where a method is tied to an image network and cannot learn from vectors
     needs_images: ClassVar[bool] = False
-    # the encoder a method cannot do without, or None where any will do
+    # the encoder a method cannot do without, or None if any will do
     needs_encoder: ClassVar[str | None] = None
     # True where ``decision`` reads the group of an image
     decides_by_group: ClassVar[bool] = False
@@ -123,18 +123,18 @@ class Method(nn.Module):
         return {"main": list(self.parameters())}
 
     def optimizer_overrides(self) -> dict[str, dict[str, float | str | None]]:
-        """Parameter group -> settings that differ from the specification (``{"lr": 1.0}``)."""
+        """Map a parameter group to settings unlike the specification's (``{"lr": 1.0}``)."""
         return {}
 
     def begin_stage(self, stage: Stage, data: TrainingRows) -> None:
         """Prepare a stage: compute what depends on the training labels."""
 
     def uses_unknown(self, stage: Stage) -> bool:
-        """Whether rows without a group teach a stage anything, where the method takes them."""
+        """Say whether rows without a group teach a stage anything, if the method takes them."""
         return True
 
     def compares_groups(self, stage: Stage) -> bool:
-        """Whether a batch of a stage needs rows with a group, however few there are of them."""
+        """Say whether a batch of a stage needs rows with a group, however few there are of them."""
         return stage.sampling != "natural"
 
     def batch_plan(self, stage: Stage, data: TrainingRows) -> BatchPlan:
@@ -156,7 +156,9 @@ class Method(nn.Module):
         return {"encoder": self.encoder(images)}
 
     def stage_features(self, images: Tensor) -> dict[str, Tensor]:
-        """What a stage of ``inputs="features"`` keeps of each image: its ``features``, or more."""
+        """Return what a stage of ``inputs="features"`` keeps of each image: its ``features``, or
+        more.
+        """
         return self.features(images)
 
     def classify(self, features: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -59,7 +59,7 @@ class CE(Method):
         yield "main", Losses(loss, {"ce": loss.detach()})
 
     def features(self, images: Tensor) -> dict[str, Tensor]:
-        """``encoder``, and ``hidden`` where the classifier has a hidden layer."""
+        """Return ``encoder``, and ``hidden`` where the classifier has a hidden layer."""
         features = super().features(images)
         if isinstance(self.classifier.hidden, nn.Linear):
             features["hidden"] = self.classifier.hidden_layer(features["encoder"])
@@ -297,7 +297,7 @@ class Scaling(CE):
 def fit_scales(
     log_q_NC: np.ndarray, t_N: np.ndarray, cell_N: np.ndarray, worst: float
 ) -> np.ndarray:
-    """What is added to each class's log-probability; the first class keeps 0.
+    """Return what is added to each class's log-probability; the first class keeps 0.
 
     Of equally good values the one nearest to 0 is taken.
     """
@@ -386,7 +386,7 @@ class DFR(CE):
         return super().batch_plan(stage, replace(data, rows=rows))
 
     def held_out(self, data: TrainingRows) -> Tensor:
-        """Which training rows are kept for the last layer: of every cell the same share."""
+        """Return which training rows are kept for the last layer: of every cell the same share."""
         cell_n = (data.t_N[data.rows] * self.groups + data.s_N[data.rows]).cpu()
         known_n = data.known_n.cpu()
         held_n = torch.zeros(len(cell_n), dtype=torch.bool)

@@ -73,12 +73,12 @@ class _Scale(torch.autograd.Function):
 
 
 def note_scale(loss: Tensor, state: MaskState) -> Tensor:
-    """The loss itself, from which ``state.loss_scale`` will be read."""
+    """Return the loss itself, from which ``state.loss_scale`` will be read."""
     return _Scale.apply(loss, state)
 
 
 def adaptive_mask(scores_RG: Tensor, state: MaskState) -> Tensor:
-    """M (R,) of scores m (R, G); see ``_Mask`` for the gradients."""
+    """Return M (R,) of scores m (R, G); see ``_Mask`` for the gradients."""
     # the sum is small against 1: half precision would lose the masks
     with torch.autocast(scores_RG.device.type, enabled=False):
         if state.shares_G is None:
@@ -106,7 +106,7 @@ class MaskedLinear(nn.Linear):
         parts: int = 1,
         masks_of: MaskedLinear | None = None,
     ) -> MaskedLinear:
-        """The layer with the same weight and bias (the same tensors), and masks.
+        """Return the layer with the same weight and bias (the same tensors), and masks.
 
         With ``masks_of`` it has the masks of that layer and none of its own.
         """
@@ -261,7 +261,7 @@ class FairViT(CE):
             self.mask_weights.clamp_(1e-8, self.config.weight_ceiling - 1e-8)
 
     def _distance(self, scores_BC: Tensor, batch: Batch) -> Tensor:
-        """32 · mean_i d_i, or 0 before the boundary is known; takes note of the outputs."""
+        """Return 32 · mean_i d_i, or 0 before the boundary is known; takes note of the outputs."""
         point_B2 = _points(scores_BC, batch.t_B)
         late = batch.progress >= self.config.distance_from
         if late and (batch.step % self.config.refit_every == 0 or not self.boundary[3]):
@@ -289,14 +289,14 @@ class FairViT(CE):
 
 
 def _points(scores_BC: Tensor, t_B: Tensor) -> Tensor:
-    """(true logit, sum of the two largest logits without the true one), (B, 2)."""
+    """Return (true logit, sum of the two largest logits without the true one), (B, 2)."""
     top_B2, which_B2 = scores_BC.topk(min(2, scores_BC.shape[1]), dim=1)
     others_B = (top_B2 * (which_B2 != t_B[:, None])).sum(1)
     return torch.stack([scores_BC.gather(1, t_B[:, None])[:, 0], others_B], dim=1)
 
 
 def fit_boundary(recent_M4: Tensor, rounds: int = 25) -> Tensor:
-    """Logistic regression (ridge of 1, intercept free) by Newton steps: (θ1, θ2, b, fitted)."""
+    """Fit a logistic regression (ridge 1, intercept free) by Newton steps: (θ1, θ2, b, fitted)."""
     used_M4 = recent_M4[recent_M4[:, 3] > 0]
     x_M3 = torch.cat([used_M4[:, :2], torch.ones_like(used_M4[:, :1])], dim=1)
     y_M = used_M4[:, 2]

@@ -65,7 +65,7 @@ class Decoder(nn.Module):
 
 
 def mlp(inside: int, hidden: int, outside: int, layers: int = 6) -> nn.Sequential:
-    """Linear layers with LeakyReLU(0.2) between them."""
+    """Return linear layers with LeakyReLU(0.2) between them."""
     widths = [inside, *[hidden] * (layers - 1), outside]
     modules: list[nn.Module] = []
     for a, b in pairwise(widths):
@@ -74,7 +74,7 @@ def mlp(inside: int, hidden: int, outside: int, layers: int = 6) -> nn.Sequentia
 
 
 def sampled(mean_BZ: Tensor, log_variance_BZ: Tensor) -> Tensor:
-    """Latents drawn from their normal distributions."""
+    """Return latents drawn from their normal distributions."""
     noise_BZ = torch.randn(mean_BZ.shape, dtype=mean_BZ.dtype).to(mean_BZ.device)
     return mean_BZ + noise_BZ * (0.5 * log_variance_BZ).exp()
 

@@ -84,7 +84,7 @@ class JTT(CE):
 
     @torch.no_grad()
     def _errors(self, data: TrainingRows) -> Tensor:
-        """The training rows that the first model gets wrong."""
+        """Return the training rows that the first model gets wrong."""
         if data.images is None:
             raise ContractError(
                 "JTT reads the training rows between its stages: TrainingRows.images"

@@ -58,7 +58,7 @@ class LISA(CE):
 
 
 def partners(t_B: Tensor, s_B: Tensor, within_class: bool) -> Tensor:
-    """For each row another one to mix with, drawn at random; the row itself where there is none."""
+    """Draw for each row another one to mix with at random; the row itself if there is none."""
     same_t, same_s = t_B[:, None] == t_B, s_B[:, None] == s_B
     fits_BB = same_t & ~same_s if within_class else same_s & ~same_t
     known_B = s_B >= 0

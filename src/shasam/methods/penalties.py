@@ -43,7 +43,7 @@ class Penalised(CE):
     part: ClassVar[str]  # the name of the penalty in the log
 
     def penalty(self, features_BD: Tensor, scores_BC: Tensor, batch: Batch) -> Tensor:
-        """What is to become 0."""
+        """Return what is to become 0."""
         raise NotImplementedError
 
     def steps(self, batch: Batch, stage: str) -> Iterator[tuple[str, Losses]]:

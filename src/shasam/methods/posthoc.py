@@ -36,7 +36,7 @@ class ByGroup(Method):
     fitted_G: Tensor
 
     def make_rule(self) -> None:
-        """Room for a rule; until one is fitted, every group is decided by the arg max."""
+        """Make room for a rule; until one is fitted, every group is decided by the arg max."""
         # per group: p_ignore, constant, p0, threshold0, p1, threshold1
         self.register_buffer("rule_G6", torch.zeros(self.groups, 6, dtype=torch.float64))
         eye = torch.eye(self.classes, dtype=torch.float64)
@@ -58,7 +58,10 @@ class ByGroup(Method):
         return 0
 
     def decision(self, scores_BC: Tensor, group_B: Tensor, uniform_B: Tensor) -> Tensor:
-        """The randomised rule of each image's group, in float64; ``uniform_B`` is its coin."""
+        """Return the randomised rule of each image's group, in float64.
+
+        ``uniform_B`` is its coin.
+        """
         scores_BC, uniform_B = scores_BC.double(), uniform_B.double()
         if self.classes == 2:
             rule = self.rule_G6[group_B].unbind(1)
@@ -85,7 +88,7 @@ _KINDS: dict[tuple[type[Method], type[Method]], type[Method]] = {}
 
 
 def _joined(way: type[Method], kind: type[Method]) -> type[Method]:
-    """The class of a method with another way to decide before its own; made once."""
+    """Return the class of a method with another way to decide before its own; made once."""
 
     def rebuilt(self: Method) -> tuple[Any, ...]:  # the class has no name to be found by
         return _empty, (way, kind), self.__dict__
@@ -107,7 +110,7 @@ def _refuse_second_rule(method: Method) -> None:
 
 
 def deciding_by_group(method: Method) -> ByGroup:
-    """The same trained method with room for a rule per group."""
+    """Return the same trained method with room for a rule per group."""
     _refuse_second_rule(method)
     method.__class__ = _joined(ByGroup, type(method))
     assert isinstance(method, ByGroup)
@@ -141,7 +144,7 @@ class PostHoc(ByGroup, CE):
 
         @model_serializer(mode="wrap")
         def _dump(self, dump: Any) -> dict[str, Any]:
-            """Without a tolerance of 0: runs from before there was one keep their names."""
+            """Leave out a tolerance of 0: runs from before there was one keep their names."""
             body: dict[str, Any] = dump(self)
             if self.tolerance == 0:
                 body.pop("tolerance", None)
@@ -181,7 +184,7 @@ class ByInferredGroup(Method):
     offset_GC: Tensor
 
     def make_offsets(self, width: int) -> None:
-        """A head on features of that width, and offsets of 0."""
+        """Make a head on features of that width, and offsets of 0."""
         self.group_head = Classifier(width, None, self.groups)
         zeros = torch.zeros(self.groups, self.classes, dtype=torch.float64)
         self.register_buffer("offset_GC", zeros)
@@ -214,7 +217,7 @@ class ByInferredGroup(Method):
 
 
 def inferring_group(method: Method, width: int) -> ByInferredGroup:
-    """The same trained method with a head for the group and room for offsets."""
+    """Return the same trained method with a head for the group and room for offsets."""
     _refuse_second_rule(method)
     method.__class__ = _joined(ByInferredGroup, type(method))
     assert isinstance(method, ByInferredGroup)
@@ -224,7 +227,7 @@ def inferring_group(method: Method, width: int) -> ByInferredGroup:
 
 
 def with_rule(method: Method, rule: Mapping[str, Any]) -> Method:
-    """The method with room for the rule that ``shasam threshold`` gave it."""
+    """Return the method with room for the rule that ``shasam threshold`` gave it."""
     width = rule.get("width")
     if width is None:
         return deciding_by_group(method)

@@ -103,7 +103,7 @@ class SetsConfig(TwoStageConfig):
         return self
 
     def weight_at(self, progress: float) -> float:
-        """The weight of the set objective when a share ``progress`` of the stage is done."""
+        """Return the weight of the set objective when a share ``progress`` of the stage is done."""
         if not self.companion:  # alone it has nothing to wait for
             return self.weight
         if progress < self.weight_from:
@@ -168,7 +168,7 @@ class Shasam(TwoStage):
         return groups
 
     def uses_unknown(self, stage: Stage) -> bool:
-        """The companion learns from them, and the classifiers of the second stage."""
+        """Use them: the companion learns from them, and the classifiers of the second stage."""
         return stage.name != "learn" or self.companion is not None
 
     def steps(self, batch: Batch, stage: str) -> Iterator[tuple[str, Losses]]:
@@ -189,7 +189,7 @@ class Shasam(TwoStage):
         yield "main", losses
 
     def learn(self, z: Tensor, batch: Batch) -> Losses:
-        """Σ over the triplets of the batch, each over all views of its images."""
+        """Return Σ over the triplets of the batch, each over all views of its images."""
         c, size = self.config, len(batch.t_B)
         values, wrong = [], []
         for triplet in batch.triplets:

@@ -49,7 +49,7 @@ class QueryMethod(CE):
         return (Stage("learn", ("main",), sampling=self.config.sampling),)
 
     def _pass(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Cross-entropy of the target, and q (B, D)."""
+        """Return cross-entropy of the target, and q (B, D)."""
         features_BD, found = self.encoder.forward_taps(batch.images, ("query",))
         return F.cross_entropy(self.classifier(features_BD), batch.t_B), found["query"]
 

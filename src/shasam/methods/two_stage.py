@@ -63,7 +63,7 @@ class TwoStageConfig(MethodConfig):
     @field_validator("mining", mode="before")
     @classmethod
     def _over_its_own(cls, given: Any) -> Any:
-        """A key of mining that is not given stays as the method has it."""
+        """Keep the method's own value of a key of mining that is not given."""
         own: MiningConfig = cls.model_fields["mining"].default
         return own.over(given) if isinstance(given, Mapping) else given
 
@@ -75,7 +75,7 @@ class TwoStageConfig(MethodConfig):
 
     @model_serializer(mode="wrap")
     def _dump(self, dump: Any) -> dict[str, Any]:
-        """Without what is not used: runs from before every method could mine keep their names."""
+        """Leave out what is not used: runs from before every method could mine keep their names."""
         body: dict[str, Any] = dump(self)
         if self.sampling == type(self).model_fields["sampling"].default:
             body.pop("sampling", None)
@@ -114,7 +114,7 @@ class TwoStage(Method):
         self.reweight_N: Tensor | None = None
 
     def learn_stage(self) -> Stage:
-        """Two views of each image, in batches as they come or as they are mined."""
+        """Return two views of each image, in batches as they come or as they are mined."""
         return Stage("learn", ("main",), views=2, sampling=self.config.sampling)
 
     def batch_plan(self, stage: Stage, data: TrainingRows) -> BatchPlan:
@@ -123,7 +123,7 @@ class TwoStage(Method):
         return super().batch_plan(stage, data)
 
     def learn(self, z: Tensor, batch: Batch) -> Losses:
-        """The objective on unit-length projections z (V*B, D), views B rows apart."""
+        """Return the objective on unit-length projections z (V*B, D), views B rows apart."""
         raise NotImplementedError
 
     def stages(self) -> tuple[Stage, ...]:
@@ -141,7 +141,7 @@ class TwoStage(Method):
         }
 
     def begin_stage(self, stage: Stage, data: TrainingRows) -> None:
-        """The weights of the cells for the classifiers of the other way."""
+        """Count the weights of the cells for the classifiers of the other way."""
         if stage.name != "classify":
             return
         if data.windows is not None:
@@ -157,7 +157,7 @@ class TwoStage(Method):
         self.reweight_KCG = torch.stack(found).to(self.reweight_KCG.device)
 
     def _reweighted(self, data: TrainingRows, s_N: Tensor, groups: int) -> Tensor:
-        """What a row of each (target, group) cell weighs (C, G), by one attribute."""
+        """Return what a row of each (target, group) cell weighs (C, G), by one attribute."""
         rows = data.rows[s_N[data.rows] >= 0]
         cells = data.t_N[rows] * groups + s_N[rows]
         count_CG = torch.bincount(cells.cpu(), minlength=self.classes * groups).float()
@@ -196,7 +196,7 @@ class TwoStage(Method):
         return torch.where(batch.s_VB < 0, 1.0, weight_B)  # one without a group is in no cell
 
     def features(self, images: Tensor) -> dict[str, Tensor]:
-        """``encoder`` as it comes, ``projection`` at unit length."""
+        """Return ``encoder`` as it comes, ``projection`` at unit length."""
         h = self.encoder(images)
         z = unit_length(self.projection(h).float())
         return {"encoder": h, "projection": z}

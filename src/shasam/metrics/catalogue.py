@@ -156,7 +156,7 @@ def shown(place: str) -> dict[str, Metric]:
 
 
 def built_in(name: str) -> bool:
-    """Whether a metric is one of shasam's own."""
+    """Return whether a metric is one of shasam's own."""
     found = find(name)
     return found is not None and found.name in _OWN
 

@@ -598,7 +598,7 @@ def adjusted_along(
 ) -> list[dict[str, Estimate]]:
     """Return the estimates of several sensitive numbers, p of gaps and dependence adjusted by Holm.
 
-    An interval starts at 0 where the adjusted p does not exclude it. Slopes have signs, and are
+    An interval starts at 0 if the adjusted p does not exclude it. Slopes have signs, and are
     left as they are.
     """
     out = [dict(e) for e in estimates]

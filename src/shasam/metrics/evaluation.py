@@ -279,12 +279,6 @@ def whole_groups(counts: Counts, least: int) -> np.ndarray:
     return np.flatnonzero((counts.cells_CG >= least).all(0))
 
 
-def compared_groups(counts: Counts, statistic: Statistic, positive: int | None, least: int) -> int:
-    """Return how many groups have at least one rate of the metric that is compared."""
-    rates_RG, _ = compared_rates(counts, statistic.table, positive, least)  # type: ignore[attr-defined]
-    return int((~np.isnan(rates_RG)).any(0).sum())
-
-
 def _of_counts(made: Resampling, wanted: Sequence[Metric]) -> dict[str, Estimate]:
     names = [m.name for m in wanted if m.of_counts]
     related = relatives(names) - set(names)
@@ -588,7 +582,7 @@ def approximate(
     support: int | None = None,
     between_groups: bool = True,
 ) -> str | None:
-    """Return why the interval of a metric is approximate for these counts; None where it is not.
+    """Return why the interval of a metric is approximate for these counts; None if it is not.
 
     ``counts`` has the groups that are compared. A metric that was not simulated is judged by its
     ``support`` (the rows in its smallest denominator) and, if it compares groups, by their number.

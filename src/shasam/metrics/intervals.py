@@ -312,7 +312,7 @@ def sure_gaps(rates_RG: np.ndarray, noise_DRG: np.ndarray, level: float) -> np.n
 
 
 def candidates(gaps: np.ndarray, noise_D: np.ndarray) -> list[np.ndarray]:
-    """Where the true gaps may lie: freed of what noise explains, sign(d) √(d² - se²), and loaded
+    """Say where true gaps may lie: freed of what noise explains, sign(d) √(d² - se²), and loaded
     with as much again, sign(d) √(d² + se²)."""
     sign, variance = np.where(gaps < 0, -1.0, 1.0), noise_D.var(0)
     return [sign * np.sqrt(np.maximum(gaps**2 + k * variance, 0.0)) for k in (-1, 1)]

@@ -109,7 +109,7 @@ class Skill:
 
 
 def correlation_of(n_CP: np.ndarray) -> tuple[float, float]:
-    """Gorodkin's R of a confusion matrix (Matthews' correlation for two classes) and its standard
+    """Compute Gorodkin's R of a confusion matrix (Matthews' for two classes) and its standard
     error by the delta method; 0 and 0 where labels or predictions are constant.
 
     >>> value, error = correlation_of(np.array([[45.0, 5.0], [5.0, 45.0]]))
@@ -160,7 +160,7 @@ class Learnt:
 
     @classmethod
     def from_dict(cls, body: Any) -> Learnt | None:
-        """Read what ``as_dict`` wrote; None where this is something else."""
+        """Read what ``as_dict`` wrote; None if this is something else."""
         try:
             features = body["features"]
             losses = (body["log_loss"], body["chance_loss"])
@@ -174,7 +174,7 @@ class Learnt:
             return None
 
     def sentences(self, unit: str = "rows", split: str = "test") -> list[str]:
-        """Say what a reader has to know before anything else; nothing where all is well."""
+        """Say what a reader has to know before anything else; nothing if all is well."""
         lines = []
         if not self.ok:
             lines.append(f"{self.own.sentence(unit, split)} {self._remedy()}")

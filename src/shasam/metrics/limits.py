@@ -303,7 +303,7 @@ def rule_for(rows: Predictions, limits: Limits, *, seed: int = 0) -> ChosenRule:
 
 
 def _gaps_alone(limits: Sequence[str] | Limits) -> bool:
-    """Whether every limit is on a gap between groups, which equal odds make small."""
+    """Return whether every limit is on a gap between groups, which equal odds make small."""
     return all(isinstance(catalogue.named(name).value, Gap) for name in limits)
 
 

@@ -138,7 +138,7 @@ def _hull(score: Array, target: Array) -> Array:
 
 
 def _not_above(a: tuple, b: tuple, c: tuple) -> bool:
-    """Whether b lies on or below the line from a to c."""
+    """Return whether b lies on or below the line from a to c."""
     return bool((b[1] - a[1]) * (c[0] - a[0]) <= (c[1] - a[1]) * (b[0] - a[0]))
 
 
@@ -386,7 +386,7 @@ Reach = tuple[float, float]  # gap, accuracy
 
 
 def reach(points: Sequence[Reach], gap: float) -> float:
-    """Return the best accuracy with a gap of at most that; 0 where no point has it."""
+    """Return the best accuracy with a gap of at most that; 0 if no point has it."""
     return max((accuracy for found, accuracy in points if found <= gap), default=0.0)
 
 
@@ -497,7 +497,7 @@ def fronts_of(
 
 
 def _has_gaps(rows: Predictions) -> bool:
-    """Whether rows are single ones, and every class has some in two groups."""
+    """Return whether rows are single ones, and every class has some in two groups."""
     if not rows.row_by_row or rows.context.weights is not None:
         return False
     seen = np.zeros((len(rows.classes), len(rows.groups)), dtype=bool)

@@ -358,7 +358,7 @@ class Rate:
     """
 
     kind: str  # "recall": P(right | class, group); "selection": P(prediction | group); "accuracy"
-    name: str | None  # the class, or None where the rate is over all classes
+    name: str | None  # the class, or None if the rate is over all classes
     group: str
     estimate: Estimate
 

@@ -296,7 +296,7 @@ FAMILIES: tuple[Table, ...] = (right_by_class, predicted)  # looked through in t
 
 @dataclass(frozen=True, eq=False)
 class Tested:
-    """Rates (R, G) with their noise, p and sure gaps; NaN where a rate has too few rows."""
+    """Rates (R, G) with their noise, p and sure gaps; NaN if a rate has too few rows."""
 
     rates_RG: np.ndarray
     noise_DRG: np.ndarray  # around the true rates
@@ -323,7 +323,7 @@ class Tested:
 def compared_rates(
     counts: Counts, table: Table, positive: int | None, least: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return compared rates (R, G), NaN where they have fewer than ``least`` rows, and the rows."""
+    """Return compared rates (R, G), NaN if they have fewer than ``least`` rows, and the rows."""
     n_SKG = counts.outcomes(table, positive)
     rates_RG = rates(n_SKG)
     size_SG = n_SKG.sum(-2)
@@ -530,7 +530,7 @@ class Gap:
     def rates(
         self, n_CPG: np.ndarray, positive: int | None, kept: Kept | None = None
     ) -> np.ndarray:
-        """Return the rates (..., R, G) that are compared between groups, NaN where they are not."""
+        """Return the rates (..., R, G) that are compared between groups, NaN if they are not."""
         return _masked(rates(self.table(n_CPG, positive)), self.table, kept)
 
     def value(
@@ -575,7 +575,7 @@ class Gap:
         return max(low, surely, seen / 2**STEPS), high
 
     def difference_ends(self, pair: Pair, level: float) -> Ends:
-        """Ends for a difference of two gaps, each of which noise makes look larger than it is.
+        """Bound a difference of two gaps, each of which noise makes look larger than it is.
 
         The error of the difference is simulated around where the true gaps of both models may lie
         and taken off the difference; each end is the widest over those places. (Plain percentiles

@@ -618,7 +618,7 @@ class ThresholdCurves:
 
     thresholds: np.ndarray  # (T,)
     groups: tuple[str, ...]
-    value: dict[str, np.ndarray]  # rate -> (T, G), NaN where it has no rows
+    value: dict[str, np.ndarray]  # rate -> (T, G), NaN if it has no rows
     low: dict[str, np.ndarray]
     high: dict[str, np.ndarray]
     chosen: float | None = None  # the threshold that is in use

@@ -228,7 +228,7 @@ def _cuts(columns: Mapping[str, Any], rules: Sequence[str], rows: int) -> list[_
 
 
 def is_rule(text: str) -> bool:
-    """Whether it compares a column with a value, as ``age<35`` does."""
+    """Return whether it compares a column with a value, as ``age<35`` does."""
     return parsed_comparison(text) is not None or BINS.match(text) is not None
 
 

@@ -39,7 +39,7 @@ _REASONS = {
 
 
 def read_embeddings(path: Path) -> Tensor:
-    """(N, D) float32 of a file of vectors, as ``--features`` of ``shasam train`` reads them."""
+    """Read a file of vectors as (N, D) float32, as ``--features`` of ``shasam train`` does."""
     array = open_features(path).take(slice(None))
     return torch.from_numpy(np.require(array, requirements=["C", "W"]))
 
@@ -109,7 +109,7 @@ def mine_table(
 
 
 def _say_skipped(skipped: Mapping[str, int], candidates: int) -> None:
-    """A table of what was left out of the candidates and why."""
+    """Print a table of what was left out of the candidates and why."""
     table = Table("left out", "candidates", "share")
     for reason, many in skipped.items():
         table.add_row(_REASONS.get(reason, reason), f"{many:,}", f"{many / candidates:.1%}")
@@ -129,7 +129,7 @@ class _Plane(ShasamMiner):
 
 
 def scene_points(name: str, seed: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Points (N, 2), cluster (0 is the target) and sensitive coin of a scene."""
+    """Return points (N, 2), cluster (0 is the target) and sensitive coin of a scene."""
     if name not in SCENES:
         raise SpecError(f"there is no scene {name!r}{did_you_mean(name, SCENES)}")
     table = Clusters(DataSpec(name="clusters", setting=name, seed=seed)).list_images().table
@@ -139,7 +139,10 @@ def scene_points(name: str, seed: int) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def mine_scene(name: str, k: int, seed: int) -> tuple[Tensor, Tensor, dict[str, Triplet]]:
-    """The same points and seed for both miners; the target is cluster A, the group is heads."""
+    """Return the same points and seed for both miners.
+
+    The target is cluster A, the group is heads.
+    """
     z_N2, t_N, s_N = scene_points(name, seed)
     miners: dict[str, Miner] = {
         "random": RandomMiner(),

@@ -61,7 +61,7 @@ class Pools:
 
 
 def cells_of(rows: Tensor, t_n: Tensor, s_n: Tensor) -> dict[tuple[int, int], Tensor]:
-    """The rows of every (target, group) cell that has any, ordered by (target, group)."""
+    """Return the rows of every (target, group) cell that has any, ordered by (target, group)."""
     pairs = sorted(set(zip(t_n.tolist(), s_n.tolist(), strict=True)))
     return {(i, j): rows[(t_n == i) & (s_n == j)] for i, j in pairs}
 
@@ -151,7 +151,7 @@ def draw_pair(
     step: int,
     generator: torch.Generator,
 ) -> tuple[int, int]:
-    """One (i, j) for an iteration (Alg. 1, lines 16-18), among the feasible ones.
+    """Return one (i, j) for an iteration (Alg. 1, lines 16-18), among the feasible ones.
 
     paper: i and j are drawn from 1..|V| and only T_i∩S_j must not be empty; here all three pools
     must hold k rows, because otherwise there is nothing to mine.
@@ -196,7 +196,7 @@ class Ground:
     _made: dict[Any, Gram] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def keeping(self, held: Ground | None) -> Ground:
-        """The same with similarities that are kept: those of a former state of it, renewed."""
+        """Keep the similarities: those of a former state of it, renewed."""
         if held is None or held.kept is None:
             cells = self.t_V * (int(self.s_V.max()) + 1) + self.s_V
             return replace(self, kept=KeptKernel(self.z_VD, cells=cells, product="exact"))
@@ -204,7 +204,7 @@ class Ground:
         return replace(self, kept=held.kept)
 
     def kernel(self, similarity: Similarity, gamma: float | None) -> Gram | None:
-        """V against V, for all sets that are mined from it; None where it is not shared or large.
+        """Compare V with V, for all sets that are mined from it; None if it is not shared or large.
 
         Every cell is candidates of several sets: cell by cell its rows would be multiplied anew for
         each. It is no older than the embeddings, so a resumed run has the same one.
@@ -282,7 +282,7 @@ class Miner:
         small_pool: SmallPool = "redraw",
         step: int = 0,
     ) -> Triplet:
-        """A checked triplet over the rows of z (N, D), which are V; the pair is drawn if not given.
+        """Mine a checked triplet over rows z (N, D), which are V; a pair is drawn if not given.
 
         Where a pool holds fewer than k rows: ``redraw`` another pair, ``repeat`` rows of it, or
         ``shrink`` that set to what there is.
@@ -306,7 +306,10 @@ class Miner:
         small_pool: SmallPool = "redraw",
         step: int = 0,
     ) -> tuple[Triplet, MinedSets]:
-        """As ``mine``, with the gains of the picks and what was left out and why."""
+        """Mine as ``mine`` does.
+
+        Also return the gains of the picks and what was left out and why.
+        """
         if len(z_ND) != len(t_N) or len(t_N) != len(s_N):
             raise InputError(
                 "embeddings, targets and groups must have one row each per image; got "
@@ -333,12 +336,12 @@ class Miner:
         return Triplet(rows[0], rows[1], rows[2], *pair, t_N, s_N), mined
 
     def comparable(self, z_ND: Tensor) -> Tensor:
-        """Embeddings as they are compared: by direction."""
+        """Return embeddings as they are compared: by direction."""
         return torch.nn.functional.normalize(z_ND.float(), dim=1)
 
 
 def repeated(rows: Tensor, count: int) -> Tensor:
-    """So many of the rows: each once before any comes again.
+    """Return so many of the rows: each once before any comes again.
 
     >>> repeated(torch.tensor([7, 8]), 5).tolist()
     [7, 8, 7, 8, 7]
@@ -416,7 +419,7 @@ class EmbeddingBank:
             self._write(part, self._embed(part, embed), step)
 
     def read(self, rows: Tensor, embed: Embed, step: int) -> Tensor:
-        """Embeddings (n, D) young enough for the policy; the others are made now."""
+        """Return embeddings (n, D) young enough for the policy; the others are made now."""
         if isinstance(self.refresh, int):
             limit = self.refresh
         else:
@@ -439,7 +442,7 @@ class EmbeddingBank:
         self.stamp_N[place] = step
 
     def state(self) -> dict[str, Tensor]:
-        """Only what a resumed run cannot make again."""
+        """Return only what a resumed run cannot make again."""
         if self.z_ND is None or self.refresh == "live":
             return {}
         known = (self.stamp_N > _NEVER).nonzero().flatten()
@@ -463,7 +466,7 @@ _SETS = ("anchors", "positives", "negatives")
 def explain(
     step: int, rows_V: Tensor, ground: Ground, pools: Pools, mined: MinedSets, drawn: MinedSets
 ) -> dict[str, object]:
-    """One iteration for ``mining.json``: each pick with its row, gain and nearest anchor.
+    """Return one iteration for ``mining.json``: each pick with its row, gain and nearest anchor.
 
     ``rows_V`` names the rows of the ground set; ``drawn`` has random ones of the same pools.
     """
@@ -489,7 +492,7 @@ def explain(
 
 
 def _nearest(z: Tensor, z_anchors: Tensor, same: bool) -> list[float]:
-    """The largest cosine to an anchor; for an anchor, to another one."""
+    """Return the largest cosine to an anchor; for an anchor, to another one."""
     near = z @ z_anchors.T
     if same:
         near.fill_diagonal_(-1.0)

@@ -40,7 +40,7 @@ AnchorRule = Literal["logdet", "fl", "herding", "random"]
 PositiveRule = Literal["flcg", "logdetcg", "fl", "herding", "random"]
 NegativeRule = Literal["fl1mi", "flqmi", "logdetmi", "semihard", "fl", "herding", "random"]
 
-# what decides nothing where nothing is mined: it names no other run there
+# what decides nothing if nothing is mined: it names no other run there
 _OF_MINED_SETS = (
     "represented", "greedy", "epsilon", "similarity", "gamma", "ridge", "nu", "eta", "trim",
     "margin", "scores", "ranks", "vote", "start", "ramp", "pool", "refresh",
@@ -209,7 +209,7 @@ class MiningConfig(BaseModel):
 
     @model_serializer(mode="wrap")
     def _dump(self, dump: Any) -> dict[str, Any]:
-        """Without what is not used: runs that compute the same have the same name."""
+        """Leave out what is not used: runs that compute the same have the same name."""
         body: dict[str, Any] = dump(self)
         if self.k is None:
             body.pop("k", None)
@@ -225,7 +225,7 @@ class MiningConfig(BaseModel):
         return body
 
     def over(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Given keys laid over those that this one was made with."""
+        """Lay given keys over those that this one was made with."""
         own = {key: getattr(self, key) for key in self.model_fields_set}
         return {**own, **given}
 
@@ -258,7 +258,7 @@ class MiningConfig(BaseModel):
         return made
 
     def picks(self, role: str) -> bool:
-        """Whether the miner chooses among candidates for a role, or takes what is drawn."""
+        """Return whether the miner chooses among candidates for a role, or takes what is drawn."""
         if self.miner != "shasam":
             return self.miner != "random"
         return bool(getattr(self, role) != "random")
@@ -283,7 +283,7 @@ def herd(
     epsilon: float | None = None,
     generator: torch.Generator | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """k rows of a cell whose distribution is nearest to the cell's, and the score of each pick.
+    """Pick k rows of a cell whose distribution is nearest to the cell's; return their scores too.
 
     ``gamma`` is that of the rbf kernel; None: 1 over the mean squared distance of the cell. With
     ``epsilon`` each pick is the best of a random n/k · log(1/ε) of the rows. Ties go to the first.
@@ -355,7 +355,7 @@ class ShasamMiner(Miner):
 
     @classmethod
     def ld(cls, **settings: Any) -> ShasamMiner:
-        """LogDet anchors, LogDetCG positives, LogDetMI negatives."""
+        """Return LogDet anchors, LogDetCG positives, LogDetMI negatives."""
         return cls(**{"positives": "logdetcg", "negatives": "logdetmi", **settings})
 
     def pick(self, ground: Ground, pools: Pools, k: int, generator: torch.Generator) -> MinedSets:
@@ -382,7 +382,7 @@ class ShasamMiner(Miner):
     # -- what may be picked ----------------------------------------------------------------------
 
     def _typical(self, z_VD: Tensor, rows: Tensor, k: int, skipped: dict[str, int]) -> Tensor:
-        """Rows by similarity to their own centre, without the farthest ``trim`` of them."""
+        """Return rows by similarity to their own centre, without the farthest ``trim`` of them."""
         z = z_VD[rows]
         order = (z @ z.mean(dim=0)).argsort(descending=True, stable=True)
         kept = max(min(k, len(rows)), len(rows) - int(self.config.trim * len(rows)))
@@ -399,7 +399,7 @@ class ShasamMiner(Miner):
         k: int,
         skipped: dict[str, int],
     ) -> Tensor:
-        """Negatives from near to far without those that a range, margin or vote leaves out.
+        """Return negatives from near to far without those that a range, margin or vote leaves out.
 
         Where fewer than k would be left, the easiest of those that were left out come back.
         """
@@ -438,7 +438,7 @@ class ShasamMiner(Miner):
         return rows[kept]
 
     def _outvoted(self, ground: Ground, target: int, z: Tensor) -> Tensor:
-        """Of candidates z: do most of the nearest rows of V have the anchors' class?"""
+        """Say of candidates z whether most of the nearest rows of V have the anchors' class."""
         asked = min(self.config.vote, len(ground.z_VD) - 1)
         found = []
         for part in z.split(_TILE):
@@ -448,7 +448,7 @@ class ShasamMiner(Miner):
         return torch.cat(found)
 
     def _nearest(self, z: Tensor, z_sel: Tensor) -> Tensor:
-        """The similarity of each row to the nearest of a set."""
+        """Return the similarity of each row to the nearest of a set."""
         return similarity_matrix(z, z_sel, self._kind("cosine"), self.config.gamma).amax(dim=1)
 
     # -- what is picked --------------------------------------------------------------------------
@@ -491,7 +491,7 @@ class ShasamMiner(Miner):
     def _function(
         self, rule: str, ground: Ground, rows: Tensor, given: Tensor | None
     ) -> SetFunction:
-        """The function of a rule over candidates, given the rows of V that are the anchors."""
+        """Make the function of a rule over candidates, given the rows of V that are the anchors."""
         c, z = self.config, ground.z_VD[rows]
         z_given = None if given is None else ground.z_VD[given]
         flat: dict[str, Any] = {"similarity": self._kind("shifted_cosine"), "gamma": c.gamma}

@@ -134,7 +134,7 @@ class Encoder(nn.Module):
         )
 
     def load_pretrained(self) -> InitReport | None:
-        """Take the weights that the encoder comes with; None where it has none."""
+        """Take the weights that the encoder comes with; None if it has none."""
         return None
 
     def as_map(self, tapped: Tensor) -> Tensor:
@@ -218,7 +218,7 @@ class Classifier(nn.Module):
 def start_weights(encoder: Encoder, spec: ModelSpec) -> InitReport | None:
     """Load ``model.init``, or the weights that the encoder comes with; then freeze.
 
-    None where there are neither: the encoder keeps its random start.
+    None if there are neither: the encoder keeps its random start.
     """
     if spec.init is not None:
         report: InitReport | None = load_weights(encoder, spec.init)

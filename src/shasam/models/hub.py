@@ -152,7 +152,7 @@ def checked_architecture(body: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _describes(key: str, value: Any) -> bool:
-    """Whether a network can have this value."""
+    """Return whether a network can have this value."""
     if value is None:
         return key in _MAY_BE_NULL
     if key in _YES_OR_NO:

@@ -48,7 +48,7 @@ def sharing(share: Share | None) -> Iterator[None]:
 
 
 def has_whole_batch() -> bool:
-    """Whether this process holds all rows of a batch, as it does outside of an encoder."""
+    """Return whether this process holds all rows of a batch, as it does outside of an encoder."""
     return _current is not None
 
 

@@ -25,7 +25,7 @@ _COPIES = 4  # of every parameter while training: weight, gradient, two moments 
 def build_method(
     spec: RunSpec, classes: int, groups: int, start: bool = True
 ) -> tuple[Method, InitReport | None]:
-    """The untrained method; ``start=False`` reads no pretrained weights (others follow)."""
+    """Return the untrained method; ``start=False`` reads no pretrained weights (others follow)."""
     outlined = outline(spec, classes, groups)
     if outlined is not None:
         check_memory(spec, outlined)
@@ -57,9 +57,9 @@ def _method(spec: RunSpec, encoder: nn.Module, classes: int, groups: int) -> Met
 
 
 def outline(spec: RunSpec, classes: int, groups: int) -> Method | None:
-    """The method with the shapes of all its tensors and no memory for any of them.
+    """Return the method with the shapes of all its tensors and no memory for any of them.
 
-    None where it cannot be built so: an outside method may compute with values in its constructor.
+    None if it cannot be built so: an outside method may compute with values in its constructor.
     """
     try:
         with torch.device("meta"), _WithoutStartValues():
@@ -111,7 +111,10 @@ def check_activations(spec: RunSpec, classes: int, groups: int) -> None:
 
 
 def kept_for_backward(encoder: Encoder, size: int) -> float | None:
-    """Bytes for each view in 32 bits; None where the network cannot be run without memory."""
+    """Return bytes for each view in 32 bits.
+
+    None if the network cannot be run without memory.
+    """
     several = 4  # batch normalisation needs more than one
     own = {p.untyped_storage()._cdata for p in encoder.parameters()}  # also of their transposes
     kept: dict[int, torch.UntypedStorage] = {}  # held, so that no two have the same address

@@ -55,14 +55,14 @@ class Embedder:
     model: dict[str, Any] | None = None  # the specification it was made from; None: of a run
 
     def __call__(self, images_u8: np.ndarray) -> np.ndarray:
-        """Vectors (B, D) float32 of images (B, H, W, 3)."""
+        """Return vectors (B, D) float32 of images (B, H, W, 3)."""
         pixels = torch.from_numpy(images_u8).permute(0, 3, 1, 2)
         with torch.no_grad():
             return self.encode(prepare_images(pixels, self.device)).float().cpu().numpy()
 
 
 def of_run(path: Path, device: str = "cpu") -> Embedder:
-    """The encoder of a trained run."""
+    """Return the encoder of a trained run."""
     from shasam.pipeline.load import load  # which can put an encoder before a model of vectors
 
     model = load(path, device)
@@ -84,7 +84,7 @@ def of_run(path: Path, device: str = "cpu") -> Embedder:
 
 
 def by_name(model: ModelSpec, size: int, device: str = "cpu") -> Embedder:
-    """A pretrained encoder, or another with the weights of ``model.init``."""
+    """Return a pretrained encoder, or another with the weights of ``model.init``."""
     encoder = build_encoder(model, size)
     if start_weights(encoder, model) is None:
         raise SpecError(
@@ -101,7 +101,7 @@ def by_name(model: ModelSpec, size: int, device: str = "cpu") -> Embedder:
 
 
 def of_vectors(origin: Mapping[str, Any], encoder: str | None, device: str = "cpu") -> Embedder:
-    """The encoder that vectors were computed with, from what ``shasam embed`` wrote beside them.
+    """Load the encoder of vectors, from what ``shasam embed`` wrote beside them.
 
     ``encoder`` names it where its file lies elsewhere now. Another one, or one whose weights have
     changed, is an error: its vectors would mean something else.
@@ -136,7 +136,7 @@ def of_vectors(origin: Mapping[str, Any], encoder: str | None, device: str = "cp
 
 
 def _digest(encoder: nn.Module) -> str:
-    """SHA-256 of all tensors of an encoder."""
+    """Return SHA-256 of all tensors of an encoder."""
     return hashlib.sha256(to_bytes(encoder.state_dict())).hexdigest()
 
 
@@ -195,7 +195,7 @@ def embed(
 
 
 def describe(source: Source, embedder: Embedder) -> dict[str, str]:
-    """What the vectors depend on, for the metadata; ``key`` is the hash of all of it."""
+    """Return what the vectors depend on, for the metadata; ``key`` is the hash of all of it."""
     table = source.table()
     listed = hashlib.sha256(source.stamps(table).tobytes())
     for rows in table.to_batches(max_chunksize=4096):
@@ -215,7 +215,10 @@ def describe(source: Source, embedder: Embedder) -> dict[str, str]:
 
 
 def origin_of(path: Path | None) -> dict[str, Any] | None:
-    """What ``shasam embed`` wrote about the encoder of a file of vectors; None for other files."""
+    """Return what ``shasam embed`` wrote about the encoder of a file of vectors.
+
+    None for other files.
+    """
     if path is None or path.suffix.lower() not in PARQUET:
         return None
     try:
@@ -267,7 +270,7 @@ class Parts:
         return [number for number in range(len(self)) if self._whole(number) is None]
 
     def _whole(self, number: int) -> pa.Table | None:
-        """A part that is there, whole and of these rows."""
+        """Return a part that is there, whole and of these rows."""
         try:
             part = read_parquet(self.path(number), within=self.folder)
             same = part.column("id").equals(self.rows(number).column("id").cast(pa.string()))
@@ -276,7 +279,7 @@ class Parts:
             return None
 
     def read(self, number: int) -> pa.Table:
-        """The attributes and vectors of a part, without the images that could not be read."""
+        """Read the attributes and vectors of a part, without the images that could not be read."""
         part = self._whole(number)
         if part is None:
             raise DataError(f"{self.path(number)} was changed meanwhile; run the command again")
@@ -297,7 +300,7 @@ class Parts:
             pq.write_table(part, file, use_dictionary=["reason"])
 
     def bad(self, *, allowed: bool) -> int:
-        """How many images could not be read; an error where they are too many."""
+        """Return how many images could not be read; an error where they are too many."""
         found = []
         for number in range(len(self)):
             part = read_parquet(
@@ -320,7 +323,7 @@ class Parts:
 
 
 def _vectors(reading: Reading, embedder: Embedder, batch: int) -> np.ndarray:
-    """Vectors of all rows of a reading; those of unreadable images are left out later."""
+    """Return vectors of all rows of a reading; those of unreadable images are left out later."""
     images = reading.images
     found = [embedder(images[start : start + batch]) for start in range(0, len(images), batch)]
     vectors_BD = np.concatenate(found)
@@ -336,7 +339,7 @@ def _vectors(reading: Reading, embedder: Embedder, batch: int) -> np.ndarray:
 def _ahead(
     source: Source, parts: Parts, todo: list[int], size: int
 ) -> Iterator[tuple[int, Reading]]:
-    """The readings of the parts; the next one is decoded while one is computed with."""
+    """Yield the readings of the parts; the next one is decoded while one is computed with."""
 
     def read(number: int) -> Reading:
         rows = parts.rows(number)
@@ -361,7 +364,7 @@ def _ahead(
 
 
 def _join(parts: Parts, out: Path, about: dict[str, str]) -> None:
-    """All parts as one file, which takes its name when it is whole."""
+    """Join all parts into one file, which takes its name when it is whole."""
     schema = parts.read(0).schema.with_metadata({"shasam": json.dumps(about)})
     plain = [name for name in schema.names if name != COLUMN]
     waiting: list[pa.Table] = []
@@ -377,7 +380,7 @@ def _join(parts: Parts, out: Path, about: dict[str, str]) -> None:
 
 
 def _finished(out: Path, key: str) -> EmbeddingReport | None:
-    """The file that is there, if it holds these very vectors."""
+    """Return the file that is there, if it holds these very vectors."""
     try:
         with open_regular(out) as file:
             found = pq.ParquetFile(file)

@@ -51,7 +51,7 @@ class WarmStarter:
         self._alive = True
 
     def start(self, words: Sequence[str], output: Path) -> WarmProcess:
-        """A process that runs a command, with what it prints in a file."""
+        """Return a process that runs a command, with what it prints in a file."""
         request = json.dumps({"words": list(words), "output": str(output)}).encode() + b"\n"
         assert self._server.stdin is not None
         try:
@@ -63,7 +63,7 @@ class WarmStarter:
         return WarmProcess(self, self._began.pop() if self._began else None)
 
     def code(self, pid: int | None) -> int | None:
-        """The exit code of a process, None while it is under way."""
+        """Return the exit code of a process, None while it is under way."""
         self._listen(0.0)
         if pid in self._codes:
             return self._codes[pid]
@@ -134,7 +134,7 @@ def _runs(pid: int) -> bool:
 
 @contextmanager
 def warm_starter(variables: Mapping[str, str]) -> Iterator[WarmStarter]:
-    """A starter that is ended with the block."""
+    """Yield a starter that is ended with the block."""
     starter = WarmStarter(variables)
     try:
         yield starter
@@ -148,13 +148,13 @@ class RunProcess(Protocol):
     returncode: int | None
 
     def poll(self) -> int | None:
-        """The exit code, or None while the run is under way."""
+        """Return the exit code, or None while the run is under way."""
 
     def terminate(self) -> None:
         """Ask the run to save a checkpoint and to stop."""
 
     def wait(self) -> int:
-        """The exit code, once the run has ended."""
+        """Return the exit code, once the run has ended."""
 
     def kill(self) -> None:
         """End it at once."""
@@ -267,7 +267,7 @@ class InlineEngine:
 
 
 def loggers_of(names: str | None) -> tuple[Listener, ...]:
-    """The loggers that are named; a wrong name is said here."""
+    """Return the loggers that are named; a wrong name is said here."""
     if names is None:
         return ()
     from shasam.integrations.loggers import loggers
@@ -279,7 +279,7 @@ def loggers_of(names: str | None) -> tuple[Listener, ...]:
 def engine_of(
     how: ExecutionOptions, thumbnails: bool, say: Callable[[str], None]
 ) -> Iterator[Engine]:
-    """The engine that is asked for; a Ray that was started for it ends with the block."""
+    """Yield the engine that is asked for; a Ray that was started for it ends with the block."""
     loggers_of(how.log)  # a wrong name is said here once, and not by every run
     if how.engine == "inline":
         yield InlineEngine(how, thumbnails)
@@ -303,7 +303,10 @@ def ask_for(spec: RunSpec, run: RunDirectory) -> None:
 
 
 def train_words(run: RunDirectory, flags: Sequence[str]) -> list[str]:
-    """The command that trains what was asked for; ``flags`` are those of all runs of a sweep."""
+    """Return the command that trains what was asked for.
+
+    ``flags`` are those of all runs of a sweep.
+    """
     words = ["train", "--config", str(run.file("asked.yaml")), "--out", str(run.path.parent)]
     words += ["--resume", "--quiet", "--no-report", "--no-color"]
     words.append("--allow-chance")  # a comparison shows such a run, marked
@@ -318,7 +321,7 @@ def start_training(
     folder: Path | None = None,
     tied: bool = False,
 ) -> subprocess.Popen[bytes]:
-    """A process that trains what was asked for, in a working folder of its own if one is given.
+    """Start a process that trains what was asked for, in its own working folder if one is given.
 
     ``tied``: it stops when this process ends, however that ends (``shasam.commands.tied``).
     """

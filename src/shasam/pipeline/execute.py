@@ -198,7 +198,7 @@ def _telling_how_it_ends(log: RunLog) -> Iterator[None]:
 
 
 def _shown(metrics: Mapping[str, Any]) -> dict[str, float]:
-    """The metrics of a run's table, where they are defined."""
+    """Return the metrics of a run's table, where they are defined."""
     return {
         key: metrics[key]["value"]
         for key in catalogue.shown("run")
@@ -213,7 +213,7 @@ def _begin(
     resume: bool,
     listeners: Sequence[Listener] = (),
 ) -> RunLog:
-    """The first files of a run, or an error where it cannot begin or go on; returns its log."""
+    """Write the first files of a run and return its log; refuse if it cannot begin or go on."""
     if run.has_checkpoint and not resume:
         raise TrainingError(
             f"{run.path} holds an unfinished run of this specification; continue it with ",
@@ -281,7 +281,7 @@ def _taught(
     progress: TrainingProgress,
     log: RunLog,
 ) -> TrainingData:
-    """The data with the groups that are inferred once, before the first step, and kept."""
+    """Return the data with the groups that are inferred once, before the first step, and kept."""
     if not len(unknown_rows(data.manifest)):
         return data
     path = run.file(GROUPS)
@@ -297,7 +297,7 @@ def _taught(
 
 
 def _check_place(run: RunDirectory) -> None:
-    """A folder that cannot be written is an error before images are packed."""
+    """Refuse a folder that cannot be written before images are packed."""
     try:
         check_writable(run.path, folder=True)
     except FileError as error:
@@ -308,7 +308,7 @@ def _check_place(run: RunDirectory) -> None:
 
 
 def _check_splits(data: TrainingData) -> None:
-    """An empty split is an error now, and not when the trained model is to be evaluated on it."""
+    """Refuse an empty split now, and not when the trained model is to be evaluated on it."""
     sizes = {split: len(data.rows(split)) for split in ("train", "val", "test")}
     empty = [split for split, size in sizes.items() if not size]
     if empty:
@@ -332,7 +332,7 @@ def _open_data(spec: RunSpec, progress: TrainingProgress) -> TrainingData:
 
 
 def _same_data(run: RunDirectory, data: TrainingData) -> None:
-    """A run goes on only with the data it began with."""
+    """Refuse to go on with other data than a run began with."""
     from shasam.data.splits import Manifest
 
     if not run.has_checkpoint or not run.file("manifest.parquet").is_file():

@@ -53,14 +53,14 @@ class SavedModel:
     classes: tuple[str, ...]
     groups: tuple[str, ...]
     weights: Path
-    sha256: str | None  # of the weights; None where it was never written down
+    sha256: str | None  # of the weights; None if it was never written down
     within: Path | None  # links may not lead out of this folder
     vectors: Mapping[str, Any] | None = None  # the encoder of the vectors, where it is known
     rule: Mapping[str, Any] | None = None  # of `shasam threshold`: limits, and how it decides
 
 
 def find_saved(source: str | Path | RunDirectory) -> SavedModel:
-    """The saved model at a path, or of a hub id such as ``owner/name``."""
+    """Return the saved model at a path, or of a hub id such as ``owner/name``."""
     if isinstance(source, RunDirectory):
         return _of_run(source)
     path = Path(source)
@@ -111,7 +111,7 @@ def _of_file(path: Path) -> SavedModel:
 
 
 def _of_hub(name: str) -> SavedModel:
-    """A model of the hub, from huggingface_hub's cache or the network: its two files alone."""
+    """Find a model of the hub in huggingface_hub's cache or the network: its two files alone."""
     need("hub", f"{name} is no folder here; to load it from the hub, shasam")
     import huggingface_hub
 
@@ -259,7 +259,10 @@ class Model:
         return self.method.decides_by_group or self.method.has_rule
 
     def group_number(self, group: Any) -> int | None:
-        """The number of a group that is given by its name or number; None where there is none."""
+        """Return the number of a group that is given by its name or number.
+
+        None if there is none.
+        """
         if str(group) in self.groups:
             return self.groups.index(str(group))
         if isinstance(group, float) and group.is_integer():  # a column that lacks some groups
@@ -299,7 +302,7 @@ class Model:
         return on_images(apply, self.method, pixels.split(batch), self.fabric)
 
     def _seen(self, pixels: Tensor) -> Tensor:
-        """Vectors of images, as many at a time as ``shasam embed`` takes."""
+        """Return vectors of images, as many at a time as ``shasam embed`` takes."""
         assert self.front is not None
         parts = [self.front(part.permute(0, 2, 3, 1).numpy()) for part in pixels.split(SEEN)]
         return torch.from_numpy(np.concatenate(parts))
@@ -381,7 +384,7 @@ def load(source: str | Path | RunDirectory, device: str = "cpu") -> Model:
 
 
 def _check_weights(saved: SavedModel, outlined: Method | None) -> None:
-    """The file must hold the specification's tensors, before memory is taken for either."""
+    """Check that the file holds the specification's tensors, before memory is taken for either."""
     path = saved.weights
     with open_regular(path, within=saved.within):
         pass
@@ -402,7 +405,7 @@ def _check_weights(saved: SavedModel, outlined: Method | None) -> None:
 
 
 def vectors_of(given: Any, dim: int) -> Tensor:
-    """float32 (n, D) of an array or of a file of vectors, all of them finite."""
+    """Return float32 (n, D) of an array or of a file of vectors, all of them finite."""
     if isinstance(given, (str, Path)):
         features = open_features(Path(given))
         given = features.take(np.arange(len(features)))

@@ -52,7 +52,10 @@ class PredictionBlock:
     others: list[str] | None = None  # cells that are kept, each with a comma in front
 
     def csv(self, classes: Sequence[str]) -> str:
-        """A line for each row: name, class, probabilities, what is wrong, and what is kept."""
+        """Return a line for each row.
+
+        Name, class, probabilities, what is wrong, and what is kept.
+        """
         labels = {name: cell_text(name) for name in classes}
         rows = zip(self.answer.labels, _decimals(self.answer.scores), strict=True)
         answers = [f",{labels[label]}{scores}," for label, scores in rows]
@@ -67,7 +70,7 @@ class PredictionBlock:
 
 
 def _decimals(scores_nC: np.ndarray) -> list[str]:
-    """Each row as in ",0.123456,0.876544"; number by number takes three times as long.
+    """Return each row as in ",0.123456,0.876544"; number by number takes three times as long.
 
     The rounding is that of "%.6f", because a million times a float32 is exact in float64.
     """
@@ -83,13 +86,16 @@ def _decimals(scores_nC: np.ndarray) -> list[str]:
 
 
 def cores() -> int:
-    """The processors that this process may use."""
+    """Return the processors that this process may use."""
     affinity = getattr(os, "sched_getaffinity", None)  # not on macOS
     return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
 
 
 def walk(folder: Path) -> Iterator[str]:
-    """Files below a folder, relative, with /; a folder at a time, links to folders not followed."""
+    """Yield files below a folder, relative, with /.
+
+    A folder at a time, links to folders not followed.
+    """
     for here, folders, files in os.walk(folder):
         folders.sort()
         base = Path(here).relative_to(folder).as_posix()
@@ -101,7 +107,9 @@ def is_picture(path: str) -> bool:
 
 
 def count_files(folder: Path) -> tuple[int, Counter[str]]:
-    """How many pictures a folder holds, and how many other files by the endings of their names."""
+    """Return how many pictures a folder holds, and how many other files by the endings of their
+    names.
+    """
     pictures, others = 0, Counter[str]()
     for path in walk(folder):
         if is_picture(path):
@@ -128,7 +136,7 @@ class OtherColumns:
         return [*self.truth, *self.names]
 
     def cells(self) -> Iterator[str]:
-        """What is added to the line of each row."""
+        """Yield what is added to the line of each row."""
         made = zip(*self.truth.values(), strict=True) if self.truth else repeat(())
         for part in self.table.batches(self.names, text=self.names) if self.names else ():
             kept = zip(*(part.column(name).to_pylist() for name in self.names), strict=True)
@@ -138,7 +146,7 @@ class OtherColumns:
             yield from ("".join(f",{cell_text(v)}" for v in row) for row in made)
 
     def beside(self, blocks: Iterable[PredictionBlock]) -> Iterator[PredictionBlock]:
-        """The blocks with the cells of their rows."""
+        """Yield the blocks with the cells of their rows."""
         cells = self.cells()
         for block in blocks:
             own = list(islice(cells, len(block.names)))
@@ -148,7 +156,7 @@ class OtherColumns:
 
 
 def other_columns(model: Model, table: TableFile, keep: str, used: Sequence[str]) -> OtherColumns:
-    """``keep`` is all, none or names with commas; ``used`` are columns that the output has.
+    """Choose columns: ``keep`` is all, none or names with commas; ``used`` the output has anyway.
 
     With an empty ``keep`` the target and the groups are written and no column as it is.
     """
@@ -163,7 +171,7 @@ def other_columns(model: Model, table: TableFile, keep: str, used: Sequence[str]
 
 
 def _truth(model: Model, table: TableFile) -> dict[str, list[str]]:
-    """The target and the group of each row, where the table has the columns for both.
+    """Return the target and the group of each row, where the table has the columns for both.
 
     A sensitive number stays a number, under its own name.
     """
@@ -192,7 +200,10 @@ def _truth(model: Model, table: TableFile) -> dict[str, list[str]]:
 
 
 def _labelled(rule: str, role: str, table: TableFile) -> Labelling | None:
-    """The labels that a rule makes of a table; None where it lacks a column or makes one group."""
+    """Return the labels that a rule makes of a table.
+
+    None if it lacks a column or makes one group.
+    """
     columns = columns_of_rule(rule, table.column_names)
     if rule in table.column_names:
         columns = [rule]
@@ -205,7 +216,7 @@ def _labelled(rule: str, role: str, table: TableFile) -> Labelling | None:
 
 
 def _plain(value: Any) -> Any:
-    """A cell of a table as something that a CSV can hold."""
+    """Return a cell of a table as something that a CSV can hold."""
     return value if value is None or isinstance(value, int | float | str) else str(value)
 
 
@@ -216,7 +227,7 @@ def table_items(
     group_column: str | None,
     kept: OtherColumns | None = None,
 ) -> Iterator[Item]:
-    """The rows of a list of images."""
+    """Yield the rows of a list of images."""
     table = open_table(path)
     columns = [path_column, *([group_column] if group_column else [])]
     others = repeat("") if kept is None else kept.cells()
@@ -231,7 +242,7 @@ def table_items(
 def image_blocks(
     model: Model, items: Iterable[Item], folder: Folder, *, batch: int, jobs: int
 ) -> Iterator[PredictionBlock]:
-    """The images in their order, ``batch`` at a time; the next ones are decoded meanwhile."""
+    """Yield the images in their order, ``batch`` at a time; the next ones are decoded meanwhile."""
     size, waiting = model.size, iter(items)
     ahead: deque[tuple[list[Item], list[Future[list[np.ndarray | str]]]]] = deque()
     with ThreadPoolExecutor(jobs) as pool:
@@ -245,7 +256,7 @@ def image_blocks(
 
 
 def _decoded(items: list[Item], folder: Folder, size: int) -> list[np.ndarray | str]:
-    """Pixels of each image, or why there are none."""
+    """Return pixels of each image, or why there are none."""
     found: list[np.ndarray | str] = []
     for item in items:
         try:
@@ -295,7 +306,7 @@ def _block(
 
 
 def open_vectors(model: Model, path: Path) -> VectorRows:
-    """The vectors of a file, if they are as long as those that the model was trained on."""
+    """Return the vectors of a file, if they are as long as those that the model was trained on."""
     data = model.spec.data
     if data.features_dim is None:
         raise InputError(f"this model reads images, and {path.name} holds vectors")
@@ -313,7 +324,7 @@ def open_vectors(model: Model, path: Path) -> VectorRows:
 def vector_blocks(
     model: Model, features: VectorRows, groups: list[object] | None, *, batch: int
 ) -> Iterator[PredictionBlock]:
-    """The vectors in their order, some batches at a time; named by their id or number."""
+    """Yield the vectors in their order, some batches at a time; named by their id or number."""
     for start in range(0, len(features), _BATCHES * batch):
         stop = min(start + _BATCHES * batch, len(features))
         x = np.require(features.take(slice(start, stop)), requirements="W")

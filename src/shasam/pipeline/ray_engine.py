@@ -63,7 +63,7 @@ class RayEngine:
         return self._room
 
     def needs(self, devices: int) -> dict[str, float]:
-        """The resources of a run with so many processes."""
+        """Return the resources of a run with so many processes."""
         needed = {"CPU": float(int(self.variables["OMP_NUM_THREADS"]) * devices)}
         return needed | ({"GPU": float(devices)} if self.device == "cuda" else {})
 
@@ -144,7 +144,7 @@ class RayRun:
                 self._send()
 
     def _fail(self, why: str) -> None:
-        """The reason as the last line of what the run printed, where all others have theirs."""
+        """Write the reason as the last line of what the run printed, as all others do."""
         append(self._run.file("output.txt"), f"{why}\n".encode())
         self.returncode = 1
 
@@ -159,7 +159,7 @@ class RayRun:
         return self.returncode
 
     def kill(self) -> None:
-        """The process of the run is tied to the worker, and ends with it."""
+        """Stop the run: its process is tied to the worker, and ends with it."""
         self._stopping = True
         ray.cancel(self._task, force=True)
 
@@ -171,7 +171,7 @@ def carry_out(
     variables: Mapping[str, str],
     version: str,
 ) -> int:
-    """On a worker: train the run at ``path`` of a working folder; the exit code of its process.
+    """Train the run at ``path`` on a worker, in a working folder; return its process's exit code.
 
     Ray stops a task by raising KeyboardInterrupt in it; the process then saves its checkpoint.
     """
@@ -222,7 +222,7 @@ def _await_lock(run: RunDirectory) -> None:
 
 
 def _nodes() -> list[dict[str, float]]:
-    """The resources of every node that is alive."""
+    """Return the resources of every node that is alive."""
     return [node["Resources"] for node in ray.nodes() if node["Alive"]]
 
 
@@ -231,7 +231,7 @@ def _of(node: Mapping[str, float], kind: str) -> float:
 
 
 def _reason(error: Any) -> str:
-    """The last line of an error that Ray has wrapped in a page of text."""
+    """Return the last line of an error that Ray has wrapped in a page of text."""
     cause = getattr(error, "cause", None) or error
     lines = str(cause).strip().splitlines()
     return lines[-1].strip() if lines else type(error).__name__

@@ -63,7 +63,9 @@ LIMIT = 2000
 
 
 def plane(features: Tensor) -> np.ndarray:
-    """The first two principal components (n, 2), with signs that do not depend on the solver."""
+    """Return the first two principal components (n, 2), with signs that do not depend on the
+    solver.
+    """
     centred = features.double() - features.double().mean(0)
     _, _, components = torch.linalg.svd(centred, full_matrices=False)
     components = components[:2]
@@ -74,7 +76,7 @@ def plane(features: Tensor) -> np.ndarray:
 
 
 def spread_rows(n: int, limit: int = LIMIT) -> np.ndarray:
-    """At most ``limit`` of n rows, evenly spread."""
+    """Return at most ``limit`` of n rows, evenly spread."""
     return np.unique(np.linspace(0, n - 1, min(n, limit)).astype(np.int64))
 
 
@@ -103,7 +105,9 @@ def leakage(
     val: tuple[Tensor, Mapping[str, Tensor]],
     test: tuple[Tensor, Mapping[str, Tensor]],
 ) -> dict[str, Any]:
-    """How well the group is read from each kind of feature: fitted on validation, read on test."""
+    """Return how well the group is read from each kind of feature: fitted on validation, read on
+    test.
+    """
     val, test = (_with_group(data, *of_split) for of_split in (val, test))
     if len(val[0]) < 2:
         return {}
@@ -124,7 +128,7 @@ def leakage(
 def _with_group(
     data: TrainingData, rows: Tensor, features: Mapping[str, Tensor]
 ) -> tuple[Tensor, Mapping[str, Tensor]]:
-    """The rows that have a group, and their features."""
+    """Return the rows that have a group, and their features."""
     known = torch.from_numpy(data.manifest.s_N[rows.numpy()] >= 0)
     return rows[known], {kind: x[known] for kind, x in features.items()}
 
@@ -136,7 +140,7 @@ def natural_heads(
     seed: int,
     read: Mapping[str, Featured],
 ) -> dict[str, dict[str, Predictions]]:
-    """Predictions of a natural head for each kind of feature, by the names of ``read``."""
+    """Return predictions of a natural head for each kind of feature, by the names of ``read``."""
     rows = torch.as_tensor(data.rows("train")).clone()
     if not len(rows):
         return {}
@@ -153,7 +157,7 @@ def natural_heads(
 
 
 def other_labels(data: TrainingData, word: str) -> tuple[np.ndarray, tuple[str, ...]]:
-    """Codes (N,) of another column of the data, or of a rule over it, and their names.
+    """Return codes (N,) of another column of the data, or of a rule over it, and their names.
 
     A column may be written in small letters: ``young`` is CelebA's Young.
     """
@@ -174,7 +178,7 @@ def transfer_heads(
     strengths: Sequence[str],
     read: Mapping[str, Featured],
 ) -> dict[str, Any]:
-    """Heads for other targets on the frozen features: what somebody else may use them for.
+    """Return heads for other targets on the frozen features: what somebody else may use them for.
 
     By column, kind of feature and strength: accuracy and EO on validation and test, of rows that
     have a value; ``majority`` is the share of the column's largest class in the test split.
@@ -204,7 +208,7 @@ def transfer_heads(
 
 
 def _read_head(head: Classifier, x_nD: Tensor, t_n: np.ndarray, s_n: np.ndarray) -> dict[str, Any]:
-    """Accuracy and EO of a head, with intervals, on rows that have a value."""
+    """Return accuracy and EO of a head, with intervals, on rows that have a value."""
     known = (t_n >= 0) & (s_n >= 0)
     with torch.no_grad():
         guess = head(x_nD).argmax(1).numpy()
@@ -220,7 +224,7 @@ def fit_head(
     hidden: int | None = HIDDEN,
     epochs: int = EPOCHS,
 ) -> Classifier:
-    """A classifier on features, all rows weighed alike."""
+    """Return a classifier on features, all rows weighed alike."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(key)
         head = Classifier(x_nD.shape[1], hidden, classes, standardise=True).train()
@@ -249,7 +253,10 @@ def data_of_run(
     csv: Path | None = None,
     store: Path | None = None,
 ) -> TrainingData:
-    """The data that a run was trained on, opened again; ``root`` and ``csv`` where it has moved."""
+    """Return the data that a run was trained on, opened again.
+
+    ``root`` and ``csv`` where it has moved.
+    """
     from shasam.data import open_data
 
     # the run may be somebody else's: where stores are written is not theirs to say
@@ -267,7 +274,7 @@ def data_of_run(
 
 
 def open_test(data: TrainingData, log: RunLog, reason: str) -> Tensor:
-    """The rows of the test split; the opening is logged before they are handed out."""
+    """Return the rows of the test split; the opening is logged before they are handed out."""
     log.write("test_opened", reason=reason)
     return torch.as_tensor(data.rows("test"))
 
@@ -283,7 +290,7 @@ def times_opened(log: RunLog) -> int:
 
 
 def metrics_of(predictions: Predictions, data: TrainingData) -> dict[str, Any]:
-    """Every metric of ``shasam.metrics`` as JSON."""
+    """Return every metric of ``shasam.metrics`` as JSON."""
     return as_json(_estimates(predictions, data, data.manifest.sensitive_names))
 
 
@@ -306,7 +313,7 @@ def _estimates(
 def metrics_of_attributes(
     predictions: Predictions, data: TrainingData, rows: np.ndarray
 ) -> dict[str, Any]:
-    """Every metric through each of several attributes and their intersection, Holm-adjusted."""
+    """Compute every metric by each of several attributes and their intersection, Holm-adjusted."""
     manifest = data.manifest
     found = {str(manifest.protocol.get("sensitive")): _estimates(
         predictions, data, manifest.sensitive_names
@@ -321,7 +328,7 @@ def metrics_of_attributes(
 
 
 def names_by_attribute(data: TrainingData, rows: np.ndarray) -> dict[str, pa.Array]:
-    """The names of the groups of rows by each of several attributes, by column; {} of one.
+    """Return the names of the groups of rows by each of several attributes, by column; {} of one.
 
     Of a sensitive number it is the number, under its name.
     """
@@ -354,7 +361,7 @@ def curves_of(predictions: Predictions, data: TrainingData, number_n: np.ndarray
 
 
 def cells_of(predictions: Predictions, data: TrainingData) -> dict[str, list[list[int]]]:
-    """Rows of each (target, group) cell, and how many of them were predicted right."""
+    """Return rows of each (target, group) cell, and how many of them were predicted right."""
     shape, predictions = (data.classes, data.groups), predictions.with_group
     cell = predictions.target * data.groups + predictions.sensitive
     right = cell[predictions.prediction == predictions.target]
@@ -449,7 +456,7 @@ def _calibrate(
 def _calibration(
     method: Method, test: Predictions, data: TrainingData, after: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The temperature, and the calibration error of every group on test without and with it."""
+    """Fit the temperature; measure every group's calibration error on test without and with it."""
     assert method.temperature_fitted is not None
     temperature = float(method.temperature_fitted)
     raised = np.log(np.clip(test.scores.astype(np.float64), 1e-30, None)) * temperature
@@ -469,7 +476,7 @@ def _probed(
     val: tuple[Tensor, dict[str, Tensor]],
     test: tuple[Tensor, dict[str, Tensor]],
 ) -> Skill | None:
-    """How well a linear probe reads the target off what the method's own classifier reads.
+    """Return how well a linear probe reads the target off what the method's own classifier reads.
 
     Fitted on validation and read on test; None where validation has fewer than two classes.
     """
@@ -485,7 +492,7 @@ def _probed(
 def _learnt(
     method: Method, found: dict[str, Predictions], probed: Skill | None, data: TrainingData
 ) -> Learnt:
-    """The verdict on the method's own predictions, and what its other classifiers do."""
+    """Return the verdict on the method's own predictions, and what its other classifiers do."""
     names = data.manifest.target_names, data.manifest.sensitive_names
 
     def skill(p: Predictions) -> Skill:
@@ -506,7 +513,7 @@ def _write(
     data: TrainingData,
     metrics: dict[str, Any],
 ) -> None:
-    """Predictions and metrics of a split: the method's own, and by feature kind if it has many."""
+    """Write predictions and metrics of a split: the method's own, and by feature kind if many."""
     middle = "" if split == "test" else f".{split}"
     primary = next(iter(found))
     own = method.decide(replace(found[primary]))

@@ -40,7 +40,7 @@ class Range:
     whole: bool = False  # only whole numbers
 
     def suggest(self, trial: optuna.Trial, name: str) -> float:
-        """A value with two digits, so that it can be read and typed."""
+        """Return a value with two digits, so that it can be read and typed."""
         log = self.low > 0
         if self.whole:
             return trial.suggest_int(name, int(self.low), int(self.high), log=log)
@@ -48,7 +48,7 @@ class Range:
 
 
 def ranges_of(spec: RunSpec) -> dict[str, Range]:
-    """What is searched for a method, by the key of the specification: its dial and its rate."""
+    """Say what is searched for a method, by the key of the specification: its dial and its rate."""
     out = {}
     dial = lookup("method", spec.method).dial
     if dial is not None:
@@ -84,7 +84,7 @@ class _Search:
         return cls(run, ranges, study)
 
     def ask(self) -> tuple[optuna.Trial, Layer]:
-        """The next trial, and the layer of its run."""
+        """Return the next trial, and the layer of its run."""
         trial = self.study.ask()
         chosen = {name: r.suggest(trial, name) for name, r in self.ranges.items()}
         return trial, lay(self.run, full_keys(chosen))
@@ -101,7 +101,7 @@ class _Search:
         self.found.append((layer, *values))
 
     def front(self) -> list[Layer]:
-        """Settings that no other beats in accuracy and EO, at most four, spread over the EO."""
+        """Pick at most four settings that no other beats in accuracy and EO, spread over the EO."""
         best = sorted(_undominated(self.found), key=lambda item: item[2])
         if len(best) > MOST_KEPT:
             steps = [round(i * (len(best) - 1) / (MOST_KEPT - 1)) for i in range(MOST_KEPT)]
@@ -110,7 +110,7 @@ class _Search:
 
 
 def _on_validation(metrics: Mapping[str, Any] | None) -> tuple[float, float] | None:
-    """Accuracy and EO of a run that has learnt; a guess has no gap and must not win."""
+    """Return accuracy and EO of a run that has learnt; a guess has no gap and must not win."""
     if not metrics or not metrics.get("learnt", {}).get("learnt", True):
         return None
     accuracy, gap = (metrics["val"][name]["value"] for name in ("accuracy", "eo_mean"))
@@ -120,7 +120,10 @@ def _on_validation(metrics: Mapping[str, Any] | None) -> tuple[float, float] | N
 def _undominated(
     found: Sequence[tuple[Layer, float, float]],
 ) -> list[tuple[Layer, float, float]]:
-    """Results with no other that is as good in both and better in one; of equals the first."""
+    """Return results with no other that is as good in both and better in one.
+
+    Of equals the first.
+    """
     out: list[tuple[Layer, float, float]] = []
     for i, (layer, accuracy, gap) in enumerate(found):
         beaten = any(
@@ -139,7 +142,7 @@ def search(
     specify: Callable[[Layer], RunSpec],
     train: Callable[[list[RunSpec]], Mapping[str, Path] | None],
 ) -> list[Layer]:
-    """The settings of each run that are worth all seeds, after ``trials`` of each.
+    """Return the settings of each run that are worth all seeds, after ``trials`` of each.
 
     Parameters
     ----------

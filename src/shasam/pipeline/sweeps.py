@@ -57,12 +57,12 @@ class GridRun:
 
 
 def expand(body: Mapping[str, Any]) -> list[RunSpec]:
-    """All specifications of a grid, checked before anything runs; duplicates are dropped."""
+    """Return all specifications of a grid, checked before anything runs; duplicates are dropped."""
     return [run.spec for run in expand_labelled(body)]
 
 
 def expand_labelled(body: Mapping[str, Any]) -> list[GridRun]:
-    """As ``expand``, each specification with its label."""
+    """Expand as ``expand`` does, each specification with its label."""
     _check_shape(body)
     grid = body.get("grid") or {}
     listed = {k: v for k, v in grid.items() if isinstance(v, list)}
@@ -97,7 +97,7 @@ def expand_labelled(body: Mapping[str, Any]) -> list[GridRun]:
 
 
 def runs_of_experiment(experiment: Path) -> list[GridRun]:
-    """The runs of all grids of an experiment: its YAML files with ``runs`` or ``grid``."""
+    """Return the runs of all grids of an experiment: its YAML files with ``runs`` or ``grid``."""
     bodies = [read_yaml(path) for path in sorted(experiment.glob("*.yaml"))]
     grids = [body for body in bodies if isinstance(body, dict) and {"runs", "grid"} & body.keys()]
     if not grids:
@@ -121,7 +121,7 @@ def label_of(body: Mapping[str, Any], runs: Sequence[GridRun]) -> str | None:
 
 
 def _flat(body: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Dotted keys and values."""
+    """Return dotted keys and values."""
     found: dict[str, Any] = {}
     for key, value in body.items():
         if isinstance(value, Mapping):
@@ -132,7 +132,10 @@ def _flat(body: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def differing(specs: Sequence[RunSpec]) -> list[str]:
-    """What tells each run from the others: its seed, and every key whose value is not the same."""
+    """Return what tells each run from the others.
+
+    Its seed, and every key whose value is not the same.
+    """
     flat = [_flat(spec.as_dict()) for spec in specs]
     keys = dict.fromkeys(key for body in flat for key in body)
     told = [key for key in keys if len({repr(body.get(key)) for body in flat}) > 1]
@@ -144,7 +147,7 @@ def differing(specs: Sequence[RunSpec]) -> list[str]:
 
 
 def _check_shape(body: Mapping[str, Any]) -> None:
-    """A sentence where a part of the grid is not what it should be, or stands for too many runs."""
+    """Refuse in a sentence a part of the grid that is malformed or stands for too many runs."""
     for key in body:
         if key not in _KEYS:
             raise SpecError(f"a grid has no key {key!r}{did_you_mean(str(key), _KEYS)}")
@@ -172,7 +175,7 @@ def _encoder_of(layer: dict[str, Any]) -> str:
 
 
 def _without_options_of(used: set[str], base: dict[str, Any], encoder: str) -> dict[str, Any]:
-    """The base of a grid over several encoders, without the options that only others have."""
+    """Free the base of a grid over several encoders from the options that only others have."""
     model = base.get("model")
     if not isinstance(model, Mapping) or not {encoder} < used <= set(names("encoder")):
         return base
@@ -202,7 +205,7 @@ class Outcome:
 
 
 def says(outcome: Outcome) -> str:
-    """One line about a run that has ended."""
+    """Return one line about a run that has ended."""
     line = f"{outcome.status:8s}{outcome.spec.name} seed {outcome.spec.seed}"
     if outcome.status == "left":
         return line
@@ -305,7 +308,7 @@ def sweep(
 
 
 def _how_far(ended: int, trained: int, total: int, seconds: float) -> str:
-    """How many runs have ended, and how long the others will take if they are like them."""
+    """Return how many runs have ended, and how long the others will take if they are like them."""
     line = f"{ended} of {total} runs have ended after {seconds / 60:.0f} min"
     if not trained:
         return line
@@ -329,7 +332,7 @@ def _begin(engine: Engine, spec: RunSpec, run: RunDirectory) -> _Running | None:
 
 
 def _outcome(entry: _Running) -> Outcome | None:
-    """How a run ended; None where it gave way to a process that had taken its lock first."""
+    """Return how a run ended; None if it gave way to a process that had taken its lock first."""
     path, seconds = entry.run.path, time.monotonic() - entry.began
     if entry.work.returncode == 0:
         return Outcome(entry.spec, path, "done", seconds)
@@ -353,14 +356,17 @@ def _end(running: list[_Running], say: Callable[[str], None]) -> None:
 
 
 def _other(run: RunDirectory, how: ExecutionOptions) -> str:
-    """A word about a run that is done, but not in the way that is asked for."""
+    """Return a word about a run that is done, but not in the way that is asked for."""
     if how.reproducible and not run.provenance().get("reproducible"):
         return "(not computed with --reproducible; delete it to train it again)"
     return ""
 
 
 def _last_line(path: Path) -> str:
-    """The last line of what a run has printed; a library may have printed without end before it."""
+    """Return the last line of what a run has printed.
+
+    A library may have printed without end before it.
+    """
     try:
         with open_regular(path, within=path.parent) as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL))

@@ -13,5 +13,8 @@ from typing import Literal
 
 
 def program_words(name: Literal["command", "tied", "warm"]) -> list[str]:
-    """The words that start a program in an interpreter of its own; its arguments follow them."""
+    """Return the words that start a program in an interpreter of its own.
+
+    Its arguments follow them.
+    """
     return [sys.executable, str(Path(__file__).parent.resolve() / f"shasam_{name}.py")]

@@ -346,7 +346,7 @@ def _nearest(told: Sequence[Versus], by_method: ByMethod) -> list[str]:
 def _seeds_needed(v: Versus, comparisons: int, level: float = 0.95) -> int | None:
     """Return how many seeds would exclude 0 if difference and spread stayed.
 
-    It is None where they are too many.
+    It is None if they are too many.
     """
     each = 1 - (1 - level) / comparisons
     sd = _half(v.gap) * math.sqrt(v.seeds) / quantile(each, v.seeds - 1)

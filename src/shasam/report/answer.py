@@ -137,7 +137,7 @@ class RunAnswer:
 
 
 def inferred_line(found: Mapping[str, Any], unit: str) -> str:
-    """How many groups were inferred for training, and how good they are."""
+    """Return how many groups were inferred for training, and how good they are."""
     given, left, known = found["inferred"], found["unknown"], found["known"]
     of, where = found["validation"], f"validation {unit}"
     if of is None:

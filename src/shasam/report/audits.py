@@ -75,7 +75,7 @@ class Pairing:
 
 
 def is_plain(method: str) -> bool:
-    """Whether it is cross-entropy, the method that does nothing about the groups."""
+    """Return whether it is cross-entropy, the method that does nothing about the groups."""
     return method.split(" (")[0].split("@")[0].lower() in (BASELINE, "cross-entropy")
 
 
@@ -171,7 +171,7 @@ class Limit:
 
     @property
     def along(self) -> Measure | None:
-        """What it measures of a curve; None where it is a metric of groups or rows."""
+        """What it measures of a curve; None if it is a metric of groups or rows."""
         return measure_of(self.metric)
 
     def concerns(self, subjects: Sequence[AnySubject]) -> list[AnySubject]:

@@ -136,7 +136,7 @@ def _crossed_out(x: float, y: float, r: float) -> list[str]:
 def _labels(marks: Sequence[tuple[float, float, str]]) -> list[str]:
     """Return names beside marks, above and below in turn where they would touch.
 
-    It is None where they are too many.
+    It is None if they are too many.
     """
     if len(marks) > 6:
         return []

@@ -36,7 +36,7 @@ MOST_METHODS, MOST_CLASSES = 4, 6  # more rows than this are a table, not a pict
 
 
 def before_after(baseline: str, by_method: Mapping[str, Sequence[Subject]]) -> list[str]:
-    """Say how one method stands beside its baseline; nothing where there are more."""
+    """Say how one method stands beside its baseline; nothing if there are more."""
     if len(by_method) != 2 or baseline not in by_method:
         return []
     (other,) = (name for name in by_method if name != baseline)

@@ -180,7 +180,7 @@ class ThresholdFront:
 
     @classmethod
     def of(cls, subject: Subject) -> ThresholdFront | None:
-        """Return the front of a subject; None where it was not asked for."""
+        """Return the front of a subject; None if it was not asked for."""
         found = subject.front
         if found is None:
             return None
@@ -312,5 +312,5 @@ def _tolerance(p: FrontPoint) -> str:
 
 
 def _below(c: Comparison) -> bool:
-    """Whether the interval of a difference lies below 0."""
+    """Return whether the interval of a difference lies below 0."""
     return not c.reason and c.shown and c.high < 0

@@ -131,7 +131,7 @@ class Budget:
 
 
 def explorer(run: RunDirectory, subject: Subject, budget: Budget) -> dict[str, Any] | None:
-    """Return the variables of the template, None where nothing was mined."""
+    """Return the variables of the template, None if nothing was mined."""
     mining = run.mining()
     if not mining:
         return None

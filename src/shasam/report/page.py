@@ -194,7 +194,7 @@ def _of_attributes(subjects: Sequence[Subject]) -> dict[str, Any]:
 
 
 def _of_number(along: NumberSubject, context: Mapping[str, Any]) -> dict[str, Any]:
-    """What a run with a sensitive number says first: its curves, and what its groups are."""
+    """Return what a run with a sensitive number says first: its curves, and what its groups are."""
     audit = str(context["recompute"]).partition(" --strata")[0]
     return {
         "verdict": [*along.in_short, *context["verdict"]],

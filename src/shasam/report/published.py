@@ -44,7 +44,7 @@ class PublishedTable:
     doubts: Mapping[str, str]  # row -> what contradicts its numbers elsewhere in the paper
 
     def get(self, row: str, column: str, metric: str) -> PublishedNumber | None:
-        """Return a number of the table, or None where it was not printed."""
+        """Return a number of the table, or None if it was not printed."""
         if row not in self.rows or column not in self.columns or metric not in self.metrics:
             return None
         i, m = self.columns.index(column), self.metrics.index(metric)

@@ -44,7 +44,7 @@ class ResultRow:
 
 @dataclass(frozen=True)
 class Cost:
-    """What a run of the row took, on average over its seeds; None where it was not recorded."""
+    """What a run of the row took, on average over its seeds; None if it was not recorded."""
 
     minutes: float | None
     views: float | None  # images seen, each view counted
@@ -96,7 +96,7 @@ def rows_of(
 def rows_by_attribute(
     runs: Sequence[Path], metrics: Sequence[str] = DEFAULT
 ) -> dict[str, list[ResultRow]]:
-    """The rows through each of several attributes, as the runs have recorded it; {} of one.
+    """Return the rows through each of several attributes, as the runs have recorded it; {} of one.
 
     The last one is the intersection.
     """
@@ -119,7 +119,7 @@ def rows_by_attribute(
 
 
 def _cell(found: Sequence[Estimate]) -> tuple[float, float, float, float]:
-    """Mean, interval and deviation over seeds; of a single run its own interval."""
+    """Return mean, interval and deviation over seeds; of a single run its own interval."""
     spread = over_seeds(found)
     one = found[0] if len(found) == 1 else None
     return (

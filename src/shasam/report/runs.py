@@ -68,7 +68,7 @@ def recorded_subject(
 
 
 def _recorded(run: RunDirectory, rows: Predictions, complete: bool) -> dict[str, Estimate] | None:
-    """Return the estimates of ``metrics.json``, or None where they are too few or not of these
+    """Return the estimates of ``metrics.json``, or None if they are too few or not of these
     rows.
     """
     found = run.metrics().get("test")
@@ -107,7 +107,10 @@ def by_attribute(run: RunDirectory, draws: int = 2000, seed: int = 0) -> list[Su
 
 
 def by_number(run: RunDirectory, draws: int = 2000, seed: int = 0) -> NumberSubject | None:
-    """A run along the sensitive number that it was trained with; None where it had groups."""
+    """Return a run along the sensitive number that it was trained with.
+
+    None if it had groups.
+    """
     name = run.metadata.get("number")
     if not name:
         return None

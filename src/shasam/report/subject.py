@@ -352,7 +352,7 @@ class Subject:
 
     @cached_property
     def reference(self) -> Reference | None:
-        """Every group against the reference group; None where no class is positive."""
+        """Every group against the reference group; None if no class is positive."""
         return Reference.of(self.counts, self.drawn.reference, self.positive, self.drawn.level)
 
     @cached_property
@@ -436,7 +436,7 @@ class Subject:
         return tuple(self.counts.groups[g] for g in few)
 
     def few(self, estimate: Estimate) -> bool:
-        """Whether a rate rests on too few rows to be compared."""
+        """Return whether a rate rests on too few rows to be compared."""
         return estimate.support < self.drawn.min_group
 
 

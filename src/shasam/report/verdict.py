@@ -307,7 +307,7 @@ LEVELLED = (
 
 
 def levelled_down(found: Mapping[str, Comparison]) -> bool:
-    """Whether the gap shrank only because the better-served groups lost accuracy."""
+    """Return whether the gap shrank only because the better-served groups lost accuracy."""
     eo, worst, acc = (found.get(k) for k in ("eo_mean", "worst_group_accuracy", "accuracy"))
     if eo is None or worst is None or acc is None or eo.reason or worst.reason:
         return False

@@ -34,7 +34,7 @@ from shasam.spec import stored_spec
 class RunResult:
     """What a finished run says: the metrics of its test split, and where they come from."""
 
-    # head (None: the predictions of the run) -> metric -> fraction, None where it is undefined
+    # head (None: the predictions of the run) -> metric -> fraction, None if it is undefined
     test: Mapping[str | None, Mapping[str, float | None]]
     manifest: str
     provenance: Mapping[str, Any]
@@ -181,7 +181,7 @@ def fill(
 
 
 def _printed_as(metric: str, artefact: Artefact) -> str | None:
-    """The paper's accuracy is that of CelebA's whole test split, so it stands beside ours of it."""
+    """Pick our accuracy as the paper prints it: on CelebA, that of the whole test split."""
     if "official_accuracy" not in artefact.metrics:
         return metric
     return {"official_accuracy": "accuracy", "accuracy": None}.get(metric, metric)
@@ -378,7 +378,7 @@ def official_counts() -> dict[str, list[list[int]]]:
 def official_accuracy(protocol: Mapping[str, Any], cells: Cells) -> float | None:
     """Return the accuracy of cells, weighted by their official shares.
 
-    None where they are not known.
+    None if they are not known.
     """
     counts = official_counts().get(f"{protocol.get('target')}/{protocol.get('sensitive')}")
     if counts is None or not cells:

@@ -257,7 +257,7 @@ Scale = Callable[[float], float]
 
 
 def draw(filled: ArtefactTable) -> Markup | None:
-    """Draw the figure, or return None where no run has ended yet."""
+    """Draw the figure, or return None if no run has ended yet."""
     if not any(entry.ours for entry in filled.entries.values()):
         return None
     return {"plane": _planes, "bars": _bars, "lines": _lines}[filled.artefact.figure](filled)
@@ -284,7 +284,7 @@ def _png(svg: str, zoom: float = 1) -> bytes:
 
 @cache
 def _draws_words() -> bool:
-    """Whether resvg finds a font: without one it leaves all words out and says nothing."""
+    """Return whether resvg finds a font: without one it leaves all words out and says nothing."""
     empty, word = (standalone(picture(20, 20, [text(2, 15, t)], "")) for t in ("", "a"))
     return _png(empty) != _png(word)
 

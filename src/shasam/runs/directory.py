@@ -339,9 +339,9 @@ class RunDirectory:
         return self._mapping("metrics.json")
 
     def learnt(self) -> Learnt | None:
-        """Whether the model has learnt its target, as it was judged at the end of training.
+        """Return whether the model has learnt its target, as it was judged at the end of training.
 
-        None where that is not recorded, as in runs of early versions: ``shasam.report.runs`` then
+        None if that is not recorded, as in runs of early versions: ``shasam.report.runs`` then
         judges their predictions.
         """
         return Learnt.from_dict(self.metrics().get("learnt"))

@@ -48,7 +48,7 @@ REPRODUCIBLE: Mapping[str, str] = MappingProxyType({**INSTRUCTIONS, **dict.fromk
 
 
 def is_reproducible(environment: Mapping[str, str] = os.environ) -> bool:
-    """Whether all variables of ``REPRODUCIBLE`` are set."""
+    """Return whether all variables of ``REPRODUCIBLE`` are set."""
     return all(environment.get(name) == value for name, value in REPRODUCIBLE.items())
 
 

@@ -86,7 +86,7 @@ class Record:
 
 
 def holds_records(experiment: Path) -> bool:
-    """Whether runs have been kept there."""
+    """Return whether runs have been kept there."""
     return (experiment / RECORDS).is_file()
 
 

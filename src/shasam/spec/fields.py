@@ -222,7 +222,7 @@ class DataSpec(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _own_files(cls, given: Any) -> Any:
-        """Vectors or a table of one's own name their source; another name is an error."""
+        """Name the source after vectors or a table of one's own; another name is an error."""
         if not isinstance(given, Mapping):
             return given
         given = with_source(given)
@@ -243,7 +243,7 @@ class DataSpec(BaseModel):
     @field_validator("sensitive", mode="before")
     @classmethod
     def _one_or_several(cls, given: Any) -> Any:
-        """``sensitive: race`` is one attribute; each may be named once."""
+        """Take ``sensitive: race`` as one attribute; each may be named once."""
         listed = (given,) if isinstance(given, str) else given
         if isinstance(listed, list | tuple):
             twice = next((rule for rule in listed if listed.count(rule) > 1), None)
@@ -283,7 +283,7 @@ class DataSpec(BaseModel):
 
     @model_serializer(mode="wrap")
     def _dump(self, dump: Any) -> dict[str, Any]:
-        """What is new is left out where it is not used: runs keep their names."""
+        """Leave out what is new and not used: runs keep their names."""
         body: dict[str, Any] = dump(self)
         several = self.sensitive is not None and len(self.sensitive) > 1
         if self.sensitive is not None and not several and "sensitive" in body:
@@ -304,7 +304,7 @@ class DataSpec(BaseModel):
         return self.size if self.features_dim is None else self.features_dim
 
     def store_root(self) -> Path:
-        """Where packed stores are kept: the field, $SHASAM_CACHE, or the user's cache."""
+        """Return where packed stores are kept: the field, $SHASAM_CACHE, or the user's cache."""
         if self.store is not None:
             return self.store
         if os.environ.get("SHASAM_CACHE"):
@@ -314,7 +314,7 @@ class DataSpec(BaseModel):
 
 
 def with_source(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Fields of a ``DataSpec`` with the source that they mean, where they name none.
+    """Return fields of a ``DataSpec`` with the source that they mean, where they name none.
 
     >>> with_source({"features": "x.npy", "csv": "labels.csv"})["name"]
     'embeddings'
@@ -379,7 +379,7 @@ class ModelSpec(BaseModel):
 
     @model_serializer(mode="wrap")
     def _dump(self, dump: Any) -> dict[str, Any]:
-        """Without an option that is off: runs from before it existed keep their names."""
+        """Leave out an option that is off: runs from before it existed keep their names."""
         body: dict[str, Any] = dump(self)
         if not self.cache:
             body.pop("cache", None)
@@ -435,7 +435,10 @@ class StageSpec(BaseModel):
 
     @model_serializer(mode="wrap")
     def _dump(self, dump: Any) -> dict[str, Any]:
-        """Without the drops of another schedule: runs from before they existed keep their names."""
+        """Leave out the drops of another schedule.
+
+        Runs from before they existed keep their names.
+        """
         body: dict[str, Any] = dump(self)
         if self.schedule != "step":
             body.pop("step_every", None)
@@ -536,7 +539,7 @@ class TrainSpec(BaseModel):
     @field_validator("transfer", mode="before")
     @classmethod
     def _with_commas(cls, given: Any) -> Any:
-        """``--transfer young,smiling`` is two columns."""
+        """Take ``--transfer young,smiling`` as two columns."""
         listed = [given] if isinstance(given, str) else given
         if not isinstance(listed, (list, tuple)):
             return given
@@ -545,7 +548,7 @@ class TrainSpec(BaseModel):
 
     @model_serializer(mode="wrap")
     def _dump(self, dump: Any) -> dict[str, Any]:
-        """Without an option that is off: runs from before it existed keep their names."""
+        """Leave out an option that is off: runs from before it existed keep their names."""
         body: dict[str, Any] = dump(self)
         if not self.sync_batchnorm:
             body.pop("sync_batchnorm", None)
@@ -562,13 +565,13 @@ class TrainSpec(BaseModel):
         return body
 
     def stage(self, name: str) -> StageSpec:
-        """The settings of a stage by its name."""
+        """Return the settings of a stage by its name."""
         if name in self.others:
             return self.others[name]
         return self.classify if name == "classify" else self.learn
 
     def stage_key(self, name: str) -> str:
-        """Where the settings of a stage stand in a specification."""
+        """Return where the settings of a stage stand in a specification."""
         if name in self.others:
             return f"train.others.{name}"
         return "train.classify" if name == "classify" else "train.learn"

@@ -20,7 +20,7 @@ from shasam.tables import open_table
 
 
 def parse_set(pairs: Sequence[str]) -> dict[str, Any]:
-    """``["train.lr=0.1", "seed=3"]`` as nested keys; values are read as YAML."""
+    """Return ``["train.lr=0.1", "seed=3"]`` as nested keys; values are read as YAML."""
     body: dict[str, Any] = {}
     for pair in pairs:
         key, equals, text = pair.partition("=")
@@ -34,14 +34,14 @@ def parse_set(pairs: Sequence[str]) -> dict[str, Any]:
 
 
 def nest(key: str, value: Any) -> dict[str, Any]:
-    """``nest("a.b", 1)`` is ``{"a": {"b": 1}}``."""
+    """Write out dots: ``nest("a.b", 1)`` is ``{"a": {"b": 1}}``."""
     for part in reversed(key.split(".")):
         value = {part: value}
     return value
 
 
 def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """Dicts are merged key by key, everything else is replaced by what lies above."""
+    """Merge dicts key by key; everything else is replaced by what lies above."""
     result = dict(below)
     for key, value in above.items():
         old = result.get(key)
@@ -53,7 +53,10 @@ def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def lay(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """One layer on another, both with full keys; a stage keeps the length that lies above."""
+    """Return one layer on another, both with full keys.
+
+    A stage keeps the length that lies above.
+    """
     result = merge(below, above)
     train = above.get("train")
     for path, stage in _stages(train if isinstance(train, Mapping) else {}):
@@ -64,7 +67,7 @@ def lay(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def full_keys(layer: Mapping[str, Any]) -> dict[str, Any]:
-    """A layer with dotted and short keys written out.
+    """Return a layer with dotted and short keys written out.
 
     >>> full_keys({"train.lr": 0.1, "model": {"width": 8}})
     {'train': {'learn': {'lr': 0.1}}, 'model': {'options': {'width': 8}}}
@@ -79,7 +82,7 @@ def full_keys(layer: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _name_the_source(body: dict[str, Any]) -> None:
-    """``encoder: hf:NAME`` is short for ``encoder: hf`` and ``options.source: NAME``."""
+    """Write out ``encoder: hf:NAME``, short for ``encoder: hf`` and ``options.source: NAME``."""
     model = body.get("model")
     name = model.get("encoder") if isinstance(model, Mapping) else None
     if isinstance(model, Mapping) and isinstance(name, str) and ":" in name:
@@ -88,7 +91,7 @@ def _name_the_source(body: dict[str, Any]) -> None:
 
 
 def _move(body: dict[str, Any], part: str, inner: str, short: Any) -> None:
-    """``part.key`` becomes ``part.inner.key`` where ``key`` is a short one."""
+    """Turn ``part.key`` into ``part.inner.key`` if ``key`` is a short one."""
     given = body.get(part)
     if not isinstance(given, Mapping):
         return
@@ -110,7 +113,7 @@ def _stages(train: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
 
 
 def _number(text: str) -> str | float:
-    """YAML 1.1 reads 1e-3 as a string; people mean the number."""
+    """Read 1e-3 as the number that people mean; YAML 1.1 reads it as a string."""
     try:
         return float(text) if "e" in text.lower() else text
     except ValueError:
@@ -437,7 +440,7 @@ class StartingPoint:
 def starting_point(
     asked: Mapping[str, Any], method: str, profile: str | None, *, runs: int = 1
 ) -> StartingPoint:
-    """The network for ``runs`` runs of a method on the images that the flags name."""
+    """Return the network for ``runs`` runs of a method on the images that the flags name."""
     body = full_keys(asked)
     data = with_source(body.get("data") or {})
     if data.get("name") not in OWN or body.get("model") or profile not in _WITHOUT_NETWORK:
@@ -470,7 +473,7 @@ def starting_point(
 
 
 def takes_any_encoder(method: str) -> bool:
-    """Whether a method works on any image network, and needs no inner layer of it."""
+    """Return whether a method works on any image network, and needs no inner layer of it."""
     if method not in names("method"):
         return False
     kind = lookup("method", method)
@@ -479,7 +482,7 @@ def takes_any_encoder(method: str) -> bool:
 
 
 def images(csv: Any) -> int:
-    """Rows of a table; 0 where it cannot be read, which is said when it is opened."""
+    """Return rows of a table; 0 if it cannot be read, which is said when it is opened."""
     path = Path(str(csv))
     if csv is None or not path.is_file():
         return 0

@@ -32,14 +32,17 @@ SMALLEST = 32
 
 
 def chosen_precision(inputs: str, size: int) -> Literal["32-true", "bf16-mixed"]:
-    """bfloat16 for networks on images, where the processor has instructions for it."""
+    """Return bfloat16 for networks on images, where the processor has instructions for it."""
     if inputs == "images" and size >= SMALLEST and _FLAGS & usable_flags():
         return "bf16-mixed"
     return "32-true"
 
 
 def usable_flags() -> set[str]:
-    """Instruction sets of the processor; none where oneDNN is held to older ones, or unknown."""
+    """Return instruction sets of the processor.
+
+    None where oneDNN is held to older ones, or unknown.
+    """
     held = os.environ.get("ONEDNN_MAX_CPU_ISA", "DEFAULT").upper()
     if held not in ("DEFAULT", "ALL") and not any(word in held for word in ("BF16", "AMX")):
         return set()
@@ -92,11 +95,11 @@ class RunSpec(BaseModel):
         return self
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values, as in ``spec.yaml``."""
+        """Return plain values, as in ``spec.yaml``."""
         return self.model_dump(mode="json")
 
     def as_yaml(self) -> str:
-        """The resolved specification as a YAML file that ``--config`` reads back."""
+        """Return the resolved specification as a YAML file that ``--config`` reads back."""
         return yaml.safe_dump(self.as_dict(), sort_keys=False, allow_unicode=True)
 
     @property
@@ -183,7 +186,7 @@ def resolve(
 
 
 def _with_size(data: DataSpec, model: ModelSpec, asked: Mapping[str, Any]) -> DataSpec:
-    """The size that the pretrained encoder is used to, where none is asked for."""
+    """Return the size that the pretrained encoder is used to, where none is asked for."""
     size = lookup("encoder", model.encoder).Config.model_validate(model.options).image_size
     if size is None or "size" in asked.get("data", {}):
         return data
@@ -191,7 +194,7 @@ def _with_size(data: DataSpec, model: ModelSpec, asked: Mapping[str, Any]) -> Da
 
 
 def stored_spec(body: Mapping[str, Any]) -> RunSpec:
-    """The specification that a run was stored with, also by an earlier release.
+    """Return the specification that a run was stored with, also by an earlier release.
 
     Releases before 0.2 wrote the options of every encoder side by side under ``model``; those of
     other encoders than the chosen one are left out. They fed all weights pixels with mean and
@@ -228,7 +231,7 @@ def _with_earlier_mining(body: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def sentences(error: ValidationError, model: type[BaseModel], prefix: str = "") -> list[str]:
-    """What pydantic found wrong, one sentence a key."""
+    """Return what pydantic found wrong, one sentence a key."""
     return [_sentence(entry, model, prefix) for entry in error.errors()]
 
 
@@ -241,7 +244,7 @@ def _options(
     errors: list[str],
     stored: bool = False,
 ) -> dict[str, Any]:
-    """The options of a registered thing, completed; what is wrong is added to ``errors``."""
+    """Return the options of a registered thing, completed; what is wrong is added to ``errors``."""
     if not isinstance(name, str) or name not in names(kind):
         errors.append(f"{where}: there is no {kind} {name!r}{did_you_mean(str(name), names(kind))}")
         return {}
@@ -261,7 +264,7 @@ def _options(
 
 
 def with_encoder(asked: dict[str, Any]) -> dict[str, Any]:
-    """Methods that work with one encoder only get it where none is named; vectors get an MLP."""
+    """Name the encoder of methods that work with one only; vectors get an MLP."""
     method, model = asked.get("method"), asked.get("model", {})
     if not isinstance(model, Mapping) or "encoder" in model:
         return asked
@@ -272,7 +275,7 @@ def with_encoder(asked: dict[str, Any]) -> dict[str, Any]:
 
 
 def inputs_that_do_not_fit(spec: RunSpec) -> list[str]:
-    """What is wrong where a method or an encoder for images meets vectors, or the reverse."""
+    """Say what is wrong if a method or an encoder for images meets vectors, or the reverse."""
     given = inputs_of(spec.data.name)
     method, encoder = lookup("method", spec.method), lookup("encoder", spec.model.encoder)
     if given == "vectors" and method.needs_images:
@@ -287,7 +290,7 @@ def inputs_that_do_not_fit(spec: RunSpec) -> list[str]:
 
 
 def groups_that_do_not_fit(spec: RunSpec) -> list[str]:
-    """What is wrong where a method meets groups that it cannot take."""
+    """Return what is wrong where a method meets groups that it cannot take."""
     method = lookup("method", spec.method)
     if spec.data.sensitive_as == "number" and not method.continuous:
         able = [name for name, kind in entries("method").items() if kind.continuous]
@@ -317,12 +320,12 @@ def groups_that_do_not_fit(spec: RunSpec) -> list[str]:
 
 
 def inputs_of(source: Any) -> str:
-    """What a source gives, "images" or "vectors"."""
+    """Return what a source gives, "images" or "vectors"."""
     return lookup("source", source).inputs if source in names("source") else "images"
 
 
 def _profile(name: str, asked: Mapping[str, Any]) -> dict[str, Any]:
-    """A profile, with its entries for the data, encoder and method that are asked for."""
+    """Return a profile, with its entries for the data, encoder and method that are asked for."""
     if name not in PROFILES:
         raise SpecError(f"there is no profile {name!r}{did_you_mean(name, PROFILES)}")
     profile = dict(PROFILES[name])
@@ -336,7 +339,7 @@ def _profile(name: str, asked: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _asked(key: str, asked: Any) -> Any:
-    """The value of a dotted key, or its default where it is not given."""
+    """Return the value of a dotted key, or its default where it is not given."""
     for part in key.split("."):
         asked = asked.get(part) if isinstance(asked, Mapping) else None
     if asked is not None:

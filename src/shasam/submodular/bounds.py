@@ -133,7 +133,7 @@ def certify(
 
 
 def _top(gains_C: Tensor, k: int) -> float:
-    """The sum of the k largest gains that are not negative."""
+    """Return the sum of the k largest gains that are not negative."""
     return float(gains_C.topk(min(k, len(gains_C))).values.clamp_min(0).sum())
 
 
@@ -157,7 +157,7 @@ def _sampled_rise(
 
 
 def serfling(rows: int, sample: int, spread: float, confidence: float) -> float:
-    """How far a scaled-up sample can fall short of the sum over all rows, each within ``spread``.
+    """Bound how far a scaled-up sample can fall short of the sum over rows, each within ``spread``.
 
     >>> serfling(1000, 1000, 0.5, 0.95) < 2 < serfling(1000, 100, 0.5, 0.95)
     True
@@ -398,7 +398,7 @@ def _checked(f: SetFunction, sample: int, confidence: float) -> ClampedFacilityL
 def _estimate(
     f: ClampedFacilityLocation, index: Tensor, rows: Tensor, confidence: float, sets: float
 ) -> SampledValue:
-    """Of picks that are one of exp(sets) candidates for which the bound must hold at once."""
+    """Estimate picks that are one of exp(sets) candidates for which the bound must hold at once."""
     whole = f.rows.width
     part = f.part(index, rows)
     assert isinstance(part, ClampedFacilityLocation)
@@ -410,7 +410,7 @@ def _estimate(
 
 
 def deviation(r: int, whole: int, spread: float, log_inverse_delta: float) -> float:
-    """How far the mean of r of ``whole`` numbers in [0, 1] can be from that of all, one-sided.
+    """Bound how far the mean of r of ``whole`` numbers in [0, 1] is from that of all, one-sided.
 
     >>> deviation(1000, 1000, 0.1, 3.0)
     0.0

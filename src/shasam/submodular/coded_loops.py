@@ -19,13 +19,13 @@ from numba.extending import intrinsic
 
 @njit(cache=True, nogil=True, inline="always")
 def slot_of(column):
-    """Where the gain of a column is kept: of 32 columns the even ones come first, then the odd."""
+    """Say where a column's gain is kept: of 32 columns the even ones come first, then the odd."""
     return column - column % LANES + (column % 2) * (LANES // 2) + (column % LANES) // 2
 
 
 @njit(cache=True, nogil=True)
 def sum_some(code_NR, lo_R, width_R, rows, start, stop, out):
-    """out[c] = Σ_r min(max(code - lo, 0), width) of the rows start..stop of a list."""
+    """Set out[c] = Σ_r min(max(code - lo, 0), width) of the rows start..stop of a list."""
     addresses, parts = np.empty(ABREAST, np.int64), np.empty(ABREAST * LANES, np.uint32)
     first, length = code_NR.ctypes.data, code_NR.shape[1]
     for c in range(start, stop, ABREAST):
@@ -43,7 +43,7 @@ def sum_some(code_NR, lo_R, width_R, rows, start, stop, out):
 
 @njit(cache=True, nogil=True)
 def keep_sums(code_NR, lo_R, width_R, rows, gains_R):
-    """The gains of some rows, in the slots of the columns with the same numbers."""
+    """Put the gains of some rows into the slots of the columns with the same numbers."""
     found = np.empty(len(rows), np.int64)
     sum_some(code_NR, lo_R, width_R, rows, 0, len(rows), found)
     for c in range(len(rows)):
@@ -79,7 +79,7 @@ def add_rows(code_NR, rows, bounds, sign, runs, gains_R):
 
 @njit(cache=True, nogil=True)
 def count_changes(lo_R, width_R, kept_lo_R, kept_width_R):
-    """How many floors and caps are not those that the gains were summed with."""
+    """Return how many floors and caps are not those that the gains were summed with."""
     count = 0
     for r in range(lo_R.shape[0]):
         lo, kept_lo = np.int32(lo_R[r]), np.int32(kept_lo_R[r])
@@ -90,7 +90,7 @@ def count_changes(lo_R, width_R, kept_lo_R, kept_width_R):
 
 @njit(cache=True, nogil=True)
 def changes(old_R, new_R, upward):
-    """Rows whose bound rose, or fell, with the lower of both and the distance."""
+    """Return rows whose bound rose, or fell, with the lower of both and the distance."""
     count = 0
     for r in range(len(old_R)):
         count += new_R[r] > old_R[r] if upward else new_R[r] < old_R[r]
@@ -134,7 +134,7 @@ def bring_up(code_NR, lo_R, width_R, kept_lo_R, kept_width_R, gains_R, runs):
 
 @njit(cache=True, nogil=True)
 def slack_of(lo_R, width_R, kept_lo_R, kept_width_R):
-    """How much a gain can have grown at most: Σ of how far floors fell and caps rose."""
+    """Return how much a gain can have grown at most: Σ of how far floors fell and caps rose."""
     total = 0
     for r in range(lo_R.shape[0]):
         lo, kept_lo = np.int64(lo_R[r]), np.int64(kept_lo_R[r])
@@ -145,7 +145,7 @@ def slack_of(lo_R, width_R, kept_lo_R, kept_width_R):
 
 @njit(cache=True, nogil=True)
 def raise_codes(code_NR, v, lo_R, width_R):
-    """Picking v lifts every floor to its similarity with v, at most to its cap."""
+    """Lift every floor to its similarity with the pick v, at most to its cap."""
     for r in range(lo_R.shape[0]):
         lo, width = np.int64(lo_R[r]), np.int64(width_R[r])
         rise = min(max(np.int64(code_NR[v, r]) - lo, 0), width)
@@ -155,7 +155,7 @@ def raise_codes(code_NR, v, lo_R, width_R):
 
 @njit(cache=True, nogil=True)
 def first_highest(bound_C):
-    """The first position of the largest bound."""
+    """Return the first position of the largest bound."""
     best = 0
     for c in range(1, bound_C.shape[0]):
         if bound_C[c] > bound_C[best]:
@@ -165,7 +165,7 @@ def first_highest(bound_C):
 
 @njit(cache=True, nogil=True)
 def renew_highest(code_NR, lo_R, width_R, rows_C, bound_C, fresh_C):
-    """Gains of the eight highest bounds; the largest of them."""
+    """Return gains of the eight highest bounds; the largest of them."""
     chosen, held = np.empty(ABREAST, np.int64), np.empty(ABREAST, np.int64)
     count = min(ABREAST, bound_C.shape[0])
     for i in range(count):
@@ -184,7 +184,7 @@ def renew_highest(code_NR, lo_R, width_R, rows_C, bound_C, fresh_C):
 
 @njit(cache=True, nogil=True)
 def renew_open(code_NR, lo_R, width_R, rows_C, bound_C, fresh_C, open_C):
-    """Gains of those that can still win, eight at a time while their bounds reach the best."""
+    """Renew those that can still win, eight at a time while their bounds reach the best."""
     waiting, sums = np.empty(ABREAST, np.int64), np.empty(ABREAST, np.int64)
     best = np.int64(-1)
     for c in range(bound_C.shape[0]):
@@ -207,7 +207,7 @@ def renew_open(code_NR, lo_R, width_R, rows_C, bound_C, fresh_C, open_C):
 
 @njit(cache=True, nogil=True)
 def open_positions(bound_C, fresh_C, best):
-    """What is not renewed yet and could still be the best."""
+    """Return what is not renewed yet and could still be the best."""
     count = 0
     for c in range(bound_C.shape[0]):
         count += (not fresh_C[c]) and bound_C[c] >= best
@@ -221,7 +221,9 @@ def open_positions(bound_C, fresh_C, best):
 
 @njit(cache=True, nogil=True)
 def nearer_base(lo_R, width_R, kept_lo_KR, kept_width_KR, valid_K, base, step):
-    """Whose bounds differ less from (lo, width): those of the base or those kept for this step."""
+    """Return whose bounds differ less from (lo, width): those of the base or those kept for this
+    step.
+    """
     changed = count_changes(lo_R, width_R, kept_lo_KR[base], kept_width_KR[base])
     if base != step and valid_K[step] and changed:
         other = count_changes(lo_R, width_R, kept_lo_KR[step], kept_width_KR[step])
@@ -232,7 +234,7 @@ def nearer_base(lo_R, width_R, kept_lo_KR, kept_width_KR, valid_K, base, step):
 
 @njit(cache=True, nogil=True)
 def tighten(bound_C, gains_R, slack, rows_C):
-    """No gain is above one that was kept, more what it can have grown; -1 is picked."""
+    """Lower bounds: no gain is above a kept one plus what it can have grown; -1 is picked."""
     for c in range(len(rows_C)):
         if bound_C[c] >= 0:
             bound_C[c] = min(bound_C[c], np.int64(gains_R[slot_of(rows_C[c])]) + slack)
@@ -242,7 +244,7 @@ def tighten(bound_C, gains_R, slack, rows_C):
 def coded_walk(
     code_NR, lo_R, width_R, kept_lo_KR, kept_width_KR, kept_KR, valid_K, runs, rows_C, k
 ):
-    """k greedy picks, as positions in ``rows_C``; ties go to the first.
+    """Return k greedy picks, as positions in ``rows_C``; ties go to the first.
 
     Row t of ``kept_KR`` holds the gains that step t of an earlier walk had, under the bounds
     (kept_lo, kept_width); row 0 is there. With the slack they are upper bounds now. In each step
@@ -293,14 +295,14 @@ def coded_walk(
 
 @njit(cache=True, nogil=True, inline="always")
 def code_of(value, scale, shift):
-    """round(scale · value + shift) within 0..65535; ``shift`` holds the half that rounds."""
+    """Return round(scale · value + shift) within 0..65535; ``shift`` holds the half that rounds."""
     inside = min(max(value * scale + shift, np.float32(0)), np.float32(FULL))
     return np.uint16(np.int32(inside))
 
 
 @njit(cache=True, nogil=True)
 def write_codes(value_TM, scale, shift, code_NR, top, left):
-    """code = round(scale · value + shift) of a block at (top, left), and of its mirror.
+    """Set code = round(scale · value + shift) of a block at (top, left), and of its mirror.
 
     The product of a matrix with its transpose need not be symmetric in its last digit; the codes
     must be, because a gain is summed by rows and corrected by columns.
@@ -321,7 +323,7 @@ def write_codes(value_TM, scale, shift, code_NR, top, left):
 
 @njit(cache=True, nogil=True)
 def encode(value_MN, scale, shift, code_MR):
-    """code = round(scale · value + shift), in the first columns."""
+    """Set code = round(scale · value + shift) in the first columns."""
     for i in range(value_MN.shape[0]):
         for j in range(value_MN.shape[1]):
             code_MR[i, j] = code_of(value_MN[i, j], scale, shift)
@@ -374,14 +376,14 @@ def _element(builder: Any, kind: Any, address: Any, number: int) -> Any:
 
 
 def _spread(builder: Any, scalar: Any) -> Any:
-    """The same code in every lane."""
+    """Return the same code in every lane."""
     one = builder.insert_element(ir.Constant(_CODES, ir.Undefined), scalar, ir.Constant(_I32, 0))
     zeros = ir.Constant(ir.VectorType(_I32, LANES), [0] * LANES)
     return builder.shuffle_vector(one, ir.Constant(_CODES, ir.Undefined), zeros)
 
 
 def _clamped(builder: Any, codes: Any, lo: Any, width: Any) -> Any:
-    """min(max(code - lo, 0), width) in every lane, seen as 16 pairs of codes."""
+    """Return min(max(code - lo, 0), width) in every lane, seen as 16 pairs of codes."""
     module, two = builder.module, ir.FunctionType(_CODES, [_CODES, _CODES])
     less = cgutils.get_or_insert_function(module, two, f"llvm.usub.sat.v{LANES}i16")
     least = cgutils.get_or_insert_function(module, two, f"llvm.umin.v{LANES}i16")

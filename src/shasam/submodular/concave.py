@@ -48,7 +48,7 @@ def _concave_range(x_ND, sum_D, phi_D, weight_D, kind, candidates, gains, start,
 
 @njit(cache=True, nogil=True, fastmath=True)
 def _capped(kernel_NR, v, room_R):
-    """Σ_r min(K_vr, room_r)."""
+    """Return Σ_r min(K_vr, room_r)."""
     total = 0.0
     for r in range(room_R.shape[0]):
         total += min(np.float64(kernel_NR[v, r]), room_R[r])
@@ -62,14 +62,14 @@ def _capped_range(kernel_NR, room_R, candidates, gains, start, stop):
 
 
 def concave_gains(x_ND, sum_D, phi_D, weight_D, kind, candidates):
-    """Σ_d w_d (φ(sum_d + x_vd) - φ(sum_d)) for every candidate v."""
+    """Return Σ_d w_d (φ(sum_d + x_vd) - φ(sum_d)) for every candidate v."""
     gains = np.empty(len(candidates), np.float64)
     _split(_concave_range, (x_ND, sum_D, phi_D, weight_D, kind, candidates, gains))
     return gains
 
 
 def capped_gains(kernel_NR, room_R, candidates):
-    """Σ_r min(K_vr, room_r) for every candidate v, room being what is left below the cap."""
+    """Return Σ_r min(K_vr, room_r) for every candidate v, room being what is left below the cap."""
     gains = np.empty(len(candidates), np.float64)
     _split(_capped_range, (kernel_NR, room_R, candidates, gains))
     return gains
@@ -253,7 +253,7 @@ class SaturatedCoverage(SimilarityFunction):
         return torch.minimum(self.kernel_NR[index].sum(dim=0), self.cap_R).sum()
 
     def start(self, given: Any = ()) -> Tensor:
-        """(R,): what is left below the cap."""
+        """Return (R,): what is left below the cap."""
         covered_R = self.kernel_NR.detach()[self.index(given)].sum(dim=0, dtype=self.sum_dtype)
         return self.cap_R.detach().to(covered_R.dtype) - covered_R
 

@@ -65,14 +65,14 @@ class ProbabilisticSetCover(SetFunction):
         self.n, self.device, self.dtype = len(p_NU), p_NU.device, p_NU.dtype
 
     def missed(self, selected: Any) -> Tensor:
-        """(U,): how likely each concept is covered by no element of a set."""
+        """Return (U,): how likely each concept is covered by no element of a set."""
         return (1 - self.p_NU[self.index(selected)]).prod(dim=0)
 
     def __call__(self, selected: Any) -> Tensor:
         return (self.w_U * (1 - self.missed(selected))).sum()
 
     def start(self, given: Any = ()) -> Tensor:
-        """(U,): the weight that is left of each concept."""
+        """Return (U,): the weight that is left of each concept."""
         missed_U = (1 - self.p_NU.detach()[self.index(given)].to(self.sum_dtype)).prod(dim=0)
         return self.w_U.detach().to(self.sum_dtype) * missed_U
 
@@ -89,7 +89,7 @@ class ProbabilisticSetCover(SetFunction):
         return self._reweighted(self.p_NU, self.w_U * self.missed(given), self.candidates)
 
     def about(self, *, query: Any = None, private: Any = None) -> ProbabilisticSetCover:
-        """The mutual information with elements of a query, given those of a private set.
+        """Return the mutual information with elements of a query, given those of a private set.
 
         I(A; Q | P), or I(A; Q) or H(A | P) where one of the two is left out.
         """
@@ -104,7 +104,7 @@ class ProbabilisticSetCover(SetFunction):
         return self._reweighted(self.p_NU, w_U, outside(self.n, *given))
 
     def about_concepts(self, *, query: Any = None, private: Any = None) -> ProbabilisticSetCover:
-        """The same where query and private set name concepts, not elements."""
+        """Return the same where query and private set name concepts, not elements."""
         w_U = self.w_U.clone()
         everything = set(range(len(w_U)))
         for chosen, name in ((query, "query"), (private, "private")):
@@ -159,7 +159,7 @@ class SetCover(ProbabilisticSetCover):
 
 
 def _matrix(cover: Sequence[set[int]], concepts: int | None) -> Tensor:
-    """(N, U) of 0 and 1."""
+    """Return (N, U) of 0 and 1."""
     named = sorted(set().union(*cover))
     most = (named[-1] + 1 if named else 1) if concepts is None else concepts
     if named and not 0 <= named[0] <= named[-1] < most:
@@ -210,7 +210,7 @@ class DisparitySum(SimilarityFunction):
         return torch.triu(1 - self.similarities.block(index, index), diagonal=1).sum()
 
     def start(self, given: Any = ()) -> Tensor:
-        """(N,): the sum of the distances of each element to the set."""
+        """Return (N,): the sum of the distances of each element to the set."""
         index = self.index(given)
         near_N = self.similarities.cross(index).detach().sum(dim=1, dtype=self.sum_dtype)
         return len(index) - near_N
@@ -254,7 +254,7 @@ class DisparityMin(SimilarityFunction):
         return apart[pairs].amin()
 
     def start(self, given: Any = ()) -> tuple[int, float, Tensor]:
-        """How many there are, f of them, and (N,): the distance of each to the nearest."""
+        """Return how many there are, f of them, and (N,): the distance of each to the nearest."""
         index = self.index(given)
         near_NG = self.similarities.cross(index).detach()
         far_N = torch.full((self.n,), torch.inf, dtype=self.sum_dtype, device=self.device)

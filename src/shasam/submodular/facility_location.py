@@ -64,7 +64,7 @@ SHORT = 256  # columns below which each row is summed alone: it is in the cache 
 # its number: a slice would count references, which costs more than a short row does.
 @njit(cache=True, nogil=True, fastmath=True)
 def clamped_sums(kernel_NR, v, lo_R, hi_R, sum_S):
-    """Σ_r clamp(K_vr, lo_r, hi_r) - lo_r in float64, for eight rows v."""
+    """Sum Σ_r clamp(K_vr, lo_r, hi_r) - lo_r in float64, for eight rows v."""
     v0, v1, v2, v3, v4, v5, v6, v7 = v[0], v[1], v[2], v[3], v[4], v[5], v[6], v[7]
     s0 = s1 = s2 = s3 = s4 = s5 = s6 = s7 = 0.0
     if hi_R is None:
@@ -95,7 +95,7 @@ def clamped_sums(kernel_NR, v, lo_R, hi_R, sum_S):
 
 @njit(cache=True, nogil=True, fastmath=True)
 def clamped_sum(kernel_NR, v, lo_R, hi_R):
-    """Σ_r clamp(K_vr, lo_r, hi_r) - lo_r in float64, for one short row v."""
+    """Return Σ_r clamp(K_vr, lo_r, hi_r) - lo_r in float64, for one short row v."""
     total = 0.0
     if hi_R is None:
         for r in range(lo_R.shape[0]):
@@ -108,7 +108,7 @@ def clamped_sum(kernel_NR, v, lo_R, hi_R):
 
 @njit(cache=True, nogil=True, inline="always")
 def renew(shared, waiting, start, stop, v_S, sum_S):
-    """New bounds at the positions waiting[start..stop], at most eight; missing ones repeat one."""
+    """Renew up to eight bounds at the positions waiting[start..stop]; missing ones repeat one."""
     kernel_NR, lo_R, hi_R, bonus_N, candidates, bound = shared
     for i in range(SIDE):
         v_S[i] = candidates[waiting[min(start + i, stop - 1)]]
@@ -119,7 +119,7 @@ def renew(shared, waiting, start, stop, v_S, sum_S):
 
 @njit(cache=True, nogil=True)
 def renew_range(kernel_NR, lo_R, hi_R, bonus_N, candidates, bound, start, stop):
-    """New bounds, which are the gains, at the positions start..stop."""
+    """Renew bounds, which are the gains, at the positions start..stop."""
     if lo_R.shape[0] < SHORT:
         for c in range(start, stop):
             v = candidates[c]
@@ -133,26 +133,26 @@ def renew_range(kernel_NR, lo_R, hi_R, bonus_N, candidates, bound, start, stop):
 
 
 def clamped_gains(kernel_NR, lo_R, hi_R, bonus_N, candidates, gains):
-    """The gain of every candidate, in their order."""
+    """Compute the gain of every candidate, in their order."""
     shared = (kernel_NR, lo_R, hi_R, bonus_N, candidates, gains)
     loops.run(renew_range, [(*shared, *ends) for ends in _ranges(kernel_NR, candidates)])
 
 
 def _ranges(kernel_NR, candidates):
-    """The candidates in pieces for the threads, as (start, stop)."""
+    """Return the candidates in pieces for the threads, as (start, stop)."""
     n, parts = len(candidates), loops.pieces(len(candidates) * kernel_NR.shape[1])
     return pairwise([n * p // parts for p in range(parts + 1)])
 
 
 def first_gains(kernel_NR, hi_R, bonus_N, candidates, gains):
-    """Gains where nothing is picked and there is no floor: Σ_r min(K_vr, hi_r)."""
+    """Compute gains if nothing is picked and there is no floor: Σ_r min(K_vr, hi_r)."""
     shared = (kernel_NR, hi_R, bonus_N, candidates, gains)
     loops.run(first_range, [(*shared, *ends) for ends in _ranges(kernel_NR, candidates)])
 
 
 @njit(cache=True, nogil=True)
 def first_range(kernel_NR, hi_R, bonus_N, candidates, gains, start, stop):
-    """Gains without a floor, at the positions start..stop."""
+    """Compute gains without a floor, at the positions start..stop."""
     for c in range(start, stop):
         v = candidates[c]
         gains[c] = capped_sum(kernel_NR, v, hi_R) + bonus_N[v]
@@ -160,7 +160,7 @@ def first_range(kernel_NR, hi_R, bonus_N, candidates, gains, start, stop):
 
 @njit(cache=True, nogil=True, fastmath=True)
 def capped_sum(kernel_NR, v, hi_R):
-    """Σ_r min(K_vr, hi_r) in float64."""
+    """Return Σ_r min(K_vr, hi_r) in float64."""
     total = 0.0
     if hi_R is None:
         for r in range(kernel_NR.shape[1]):
@@ -173,7 +173,7 @@ def capped_sum(kernel_NR, v, hi_R):
 
 @njit(cache=True, nogil=True)
 def raise_floor(kernel_NR, v, lo_R, hi_R):
-    """Picking v lifts every represented row to its similarity with v, up to the cap."""
+    """Lift every represented row to its similarity with the pick v, up to the cap."""
     for r in range(lo_R.shape[0]):
         lo_R[r] = max(kernel_NR[v, r], lo_R[r])
     if hi_R is not None:
@@ -204,7 +204,7 @@ def scan(kernel_NR, lo_R, hi_R, bonus_N, candidates, bound, tops, top, lazy, fir
 
 @njit(cache=True, nogil=True, inline="always")
 def scan_short(shared, tops, best, cut, lazy, first, stride):
-    """Rows are short and are summed alone, a block at a time."""
+    """Scan short rows, which are summed alone, a block at a time."""
     kernel_NR, lo_R, hi_R, bonus_N, candidates, bound = shared
     waiting, renewed = np.empty(BLOCK, np.int64), 0
     for b in range(first, tops.shape[0], stride):
@@ -229,7 +229,7 @@ def scan_short(shared, tops, best, cut, lazy, first, stride):
 
 @njit(cache=True, nogil=True, inline="always")
 def scan_long(shared, tops, best, cut, lazy, first, stride):
-    """Rows are long: eight that wait, of whatever blocks, are summed side by side."""
+    """Scan long rows: eight that wait, of whatever blocks, are summed side by side."""
     _, _, _, _, candidates, bound = shared
     waiting, count, renewed = np.empty(BLOCK + SIDE, np.int64), 0, 0
     v_S, sum_S = np.empty(SIDE, np.int64), np.empty(SIDE, np.float64)
@@ -267,7 +267,7 @@ def take_best(kernel_NR, lo_R, hi_R, candidates, bound, tops, step, indices, gai
 
 @njit(cache=True, nogil=True)
 def walk(kernel_NR, lo_R, hi_R, bonus_N, candidates, k, lazy, error):
-    """The walk by one thread, without a call from Python in between: short walks need that.
+    """Return the walk by one thread, without a call from Python in between: short walks need that.
 
     ``error`` is the rounding of bounds relative to a gain; 0 is a kernel without them.
     """
@@ -306,18 +306,18 @@ def walk(kernel_NR, lo_R, hi_R, bonus_N, candidates, k, lazy, error):
 
 @njit(cache=True, nogil=True)
 def bounds_first(n, rows, error):
-    """Is bounding the gains of all rows less work than computing those of n candidates?"""
+    """Say if bounding the gains of all rows is less work than computing those of n candidates."""
     return error > 0 and n > ALL * rows
 
 
 @njit(cache=True, nogil=True)
 def lowering_pays(spent, raised, rows):
-    """Has lowering all bounds become less work than looking at those that could still win?"""
+    """Say whether lowering all bounds is less work than looking at those that could still win."""
     return raised.shape[0] > 0 and 4 * spent > 3 * min(raised.shape[0], ALL * rows)
 
 
 def clamped_greedy(kernel_NR, lo_R, hi_R, bonus_N, candidates, k, lazy, mirrored=False):
-    """k greedy picks of the clamped facility location; candidates are in ascending order.
+    """Return k greedy picks of the clamped facility location; candidates are in ascending order.
 
     ``mirrored`` says that the kernel is symmetric to the last bit.
     """
@@ -364,7 +364,7 @@ def clamped_greedy(kernel_NR, lo_R, hi_R, bonus_N, candidates, k, lazy, mirrored
 
 
 def _gain_bounds(kernel_NN, lo_R, hi_R, bonus_N, error, parts):
-    """Bounds of all gains by several threads: pieces of the triangle have the same area."""
+    """Return bounds of all gains by several threads: pieces of the triangle have the same area."""
     left = np.sqrt(np.linspace(1, 0, parts + 1))
     ends = (len(kernel_NN) * (1 - left)).astype(np.int64) // 4 * 4
     ends[-1] = len(kernel_NN)
@@ -409,7 +409,7 @@ class ClampedFacilityLocation(SimilarityFunction):
 
     @classmethod
     def from_cross(cls: type[C], kernel: Any, *arguments: Any, **named: Any) -> C:
-        """The function over a kernel (N, R) of candidates against represented rows.
+        """Return the function over a kernel (N, R) of candidates against represented rows.
 
         The other arguments are those of the constructor after the kernel; a query or private set is
         given by its own similarities to the represented rows, (Q, R) or (P, R).
@@ -431,7 +431,7 @@ class ClampedFacilityLocation(SimilarityFunction):
         return value if self.bonus_N is None else value + self.bonus_N[index].sum()
 
     def row_values(self, selected: Any) -> Tensor:
-        """(R,): what every represented row adds to f(A), without the bonus."""
+        """Return (R,): what every represented row adds to f(A), without the bonus."""
         index = self.index(selected)
         return torch.cat([self._of_rows(block, p) for p, block in self.rows.blocks(index)])
 
@@ -463,7 +463,7 @@ class ClampedFacilityLocation(SimilarityFunction):
         return gains_C
 
     def _gains_anew(self, index: Tensor, state: Tensor, cap_R: Tensor | None) -> Tensor:
-        """Gains of some elements without the bonus; their similarities are not kept."""
+        """Return gains of some elements without the bonus; their similarities are not kept."""
         gains_C = torch.zeros(len(index), dtype=self.sum_dtype, device=self.device)
         for piece, block in self.rows.blocks(index):
             cap = None if cap_R is None else cap_R[piece]
@@ -471,7 +471,7 @@ class ClampedFacilityLocation(SimilarityFunction):
         return gains_C
 
     def _block_gains(self, block_CR: Tensor, state: Tensor, cap_R: Tensor | None) -> Tensor:
-        """Gains of all rows of a block, without the bonus."""
+        """Return gains of all rows of a block, without the bonus."""
         if self.device.type == "cpu":
             rows, pool = np.ascontiguousarray(block_CR.numpy()), np.arange(len(block_CR))
             return _compiled_gains(rows, state, cap_R, np.zeros(len(pool)), pool)
@@ -531,7 +531,7 @@ class ClampedFacilityLocation(SimilarityFunction):
         )
 
     def gains_along(self, order: Tensor) -> Tensor:
-        """One pass over the represented rows for all picks."""
+        """Pass once over the represented rows for all picks."""
         value_K = torch.zeros(len(order), dtype=self.sum_dtype, device=self.device)
         for piece, block in self.rows.blocks(order):
             best = block.detach().cummax(dim=0).values
@@ -546,7 +546,7 @@ class ClampedFacilityLocation(SimilarityFunction):
         return gains_K.to(self.dtype)
 
     def after(self, given: Tensor) -> SetFunction:
-        """H(A | given) = f(A ∪ given) - f(given): the walk goes on from a raised floor."""
+        """Return H(A | given) = f(A ∪ given) - f(given): the walk goes on from a raised floor."""
         return ClampedFacilityLocation(
             self.rows,
             self.start(given),
@@ -571,7 +571,7 @@ class ClampedFacilityLocation(SimilarityFunction):
         return torch.minimum(raised, torch.maximum(self.hi_R.detach(), floor_R))
 
     def _bonus(self) -> np.ndarray:
-        """The bonus in float64, made once: a walk over few represented rows is short."""
+        """Return the bonus in float64, made once: a walk over few represented rows is short."""
         if self._bonus_array is None:
             self._bonus_array = (
                 np.zeros(self.n, np.float64)
@@ -787,7 +787,7 @@ class FLQMI(ClampedFacilityLocation):
 
     @classmethod
     def from_cross(cls, kernel: Any, eta: float = 1.0) -> FLQMI:
-        """The function over the kernel (N, Q) of candidates against the query."""
+        """Return the function over the kernel (N, Q) of candidates against the query."""
         return cls(_QueryColumns(kernel), None, eta)
 
     def __init__(self, kernel: Any, query: Any, eta: float = 1.0) -> None:

@@ -54,7 +54,7 @@ class Cut(SimilarityFunction):
         return Cut(self.similarities.part(index), self.lam, self.relevance_N[index])
 
     def magnified(self, query: Tensor, eta: float, private: Tensor, nu: float) -> SetFunction:
-        """Only pairs are magnified: the relevance does not depend on query or private set."""
+        """Magnify only pairs: the relevance does not depend on query or private set."""
         pairs = self.similarities.magnified(query, eta, private, nu)
         return Cut(pairs, self.lam, self.relevance_N)
 
@@ -175,6 +175,6 @@ class GCCG(Cut):
 
 
 def check_lam(lam: float) -> None:
-    """λ weighs the redundancy: not negative."""
+    """Refuse a negative λ, which weighs the redundancy."""
     if not lam >= 0:
         raise InputError(f"lam must not be negative; got {lam}")

@@ -55,7 +55,7 @@ def walk(
     quotas: Quotas | None = None,
     progress: Progress | None = None,
 ) -> Selection:
-    """At most k picks by gain, or by gain over cost; with costs, as long as something fits.
+    """Return at most k picks by gain, or by gain over cost; with costs, as long as something fits.
 
     Without costs exactly k picks are made, or as many as the quotas leave. With costs the walk
     stops where nothing that fits gains anything.
@@ -111,12 +111,12 @@ class Quotas:
         self.left = [int(asked.get(name, f.n)) for name in known]  # what is not named is free
 
     def of(self, pool: Tensor) -> Tensor:
-        """The elements of a pool that may be picked at all."""
+        """Return the elements of a pool that may be picked at all."""
         full = torch.tensor([left == 0 for left in self.left], device=pool.device)
         return pool[~full[self.group_N[pool]]]
 
     def most(self, pool: Tensor) -> int:
-        """How many elements of a pool can be picked."""
+        """Return how many elements of a pool can be picked."""
         held = torch.bincount(self.group_N[pool], minlength=len(self.left)).tolist()
         return sum(map(min, held, self.left))
 
@@ -136,7 +136,7 @@ def _renew(
     weight_C: Tensor | None,
     lazy: bool,
 ) -> int:
-    """New gains, in place: all of them, or as long as an old one could still win."""
+    """Compute new gains in place: all of them, or as long as an old one could still win."""
     if not lazy:
         bound_C[:] = f.gains(state, pool)
         return len(pool)
@@ -166,7 +166,7 @@ def stochastic(
     epsilon: float,
     progress: Progress | None = None,
 ) -> Selection:
-    """Each step looks at a random n/k · log(1/ε) of what is left."""
+    """Look in each step at a random n/k · log(1/ε) of what is left."""
     if not 0 < epsilon < 1:
         raise InputError(f"epsilon must be between 0 and 1; got {epsilon}")
     if generator is None:
@@ -191,7 +191,7 @@ def stochastic(
 
 
 def first_best(gains_C: Tensor, unit: float) -> int:
-    """The position of the largest gain; the first among those that tie with it."""
+    """Return the position of the largest gain; the first among those that tie with it."""
     top = gains_C.max()
     slack = TIE * max(abs(float(top)), unit) if math.isfinite(float(top)) else 0.0
     return int((gains_C >= top - slack).to(torch.uint8).argmax())
@@ -223,7 +223,7 @@ def maximize_within(
     lazy: bool,
     progress: Progress | None = None,
 ) -> Selection:
-    """The better of two walks: by gain over cost, and by gain, each as long as something fits.
+    """Take the better of two walks, by gain over cost and by gain, each as long as something fits.
 
     For a monotone submodular f its value is at least (1 - 1/e)/2 of the best within the budget
     (Leskovec et al. 2007); either walk alone has no such bound.
@@ -257,7 +257,7 @@ def maximize_within(
 
 
 def check_costs(costs: Any, f: SetFunction, n: int | None = None) -> Tensor:
-    """One positive number per element, or for the first n of them."""
+    """Return one positive number per element, or for the first n of them."""
     n = f.n if n is None else n
     costs_N = torch.as_tensor(costs, dtype=torch.float64).to(f.device, f.sum_dtype).reshape(-1)
     if len(costs_N) != n:
@@ -302,7 +302,7 @@ Mapper = Callable[
 def side_by_side(
     make: Callable[[Tensor], Part], pick: Callable[[Part], Picked], parts: list[Tensor]
 ) -> Iterable[Picked]:
-    """The mapper of one machine: several parts at the same time, with one thread each."""
+    """Return the mapper of one machine: several parts at the same time, with one thread each."""
     return loops.each(lambda index: pick(make(index)), parts)
 
 
@@ -343,7 +343,7 @@ def maximize_parts(
 
 
 def split(pool: Tensor, partitions: int, generator: torch.Generator) -> list[Tensor]:
-    """Random parts of nearly equal size, each in ascending order."""
+    """Return random parts of nearly equal size, each in ascending order."""
     if isinstance(partitions, bool) or not isinstance(partitions, int) or partitions < 1:
         raise InputError(f"partitions must be a whole number of at least 1; got {partitions!r}")
     if partitions > len(pool):
@@ -353,7 +353,7 @@ def split(pool: Tensor, partitions: int, generator: torch.Generator) -> list[Ten
 
 
 def part_of(f: SetFunction, index: Tensor) -> Part:
-    """A part with what round one needs of f."""
+    """Return a part with what round one needs of f."""
     local = f.part(index)
     return Part(index, f, True) if local is None else Part(index, local, False)
 
@@ -390,7 +390,7 @@ def merge_picks(
 
 
 def _columns(f: SetFunction, rows: int, generator: torch.Generator) -> Tensor | None:
-    """The represented rows of round two: all, as indices, or as many as fit."""
+    """Return the represented rows of round two: all, as indices, or as many as fit."""
     width = f.represented_rows
     return sample_rows(width, min(width, max(_ENTRIES // rows, 1)), generator) if width else None
 
@@ -410,13 +410,13 @@ _RETRIES = 10  # of a part whose worker or node was lost
 def on_ray(
     make: Callable[[Tensor], Part], pick: Callable[[Part], Picked], parts: list[Tensor]
 ) -> Iterator[Picked]:
-    """What is picked from every part, in the order of the parts."""
+    """Yield what is picked from every part, in the order of the parts."""
     with connected(None, "engine='ray'"):
         yield from map_on_ray(pick, map(make, parts))
 
 
 def map_on_ray(work: Callable[[T], Any], tasks: Iterable[T]) -> Iterator[Any]:
-    """``work`` of every task on the workers of a Ray that is joined; results in order.
+    """Yield ``work`` of every task on the workers of a Ray that is joined; results in order.
 
     ``work`` is sent once, and a few tasks ahead of the workers. A task whose worker or node is
     lost is done again elsewhere, so ``work`` must give the same for the same task.
@@ -452,7 +452,7 @@ def map_on_ray(work: Callable[[T], Any], tasks: Iterable[T]) -> Iterator[Any]:
 
 
 def _with_one_thread(work: Callable[[Any], Any], task: Any) -> Any:
-    """On a worker, which has one processor; so are parts picked from on one machine too."""
+    """Run on a worker, which has one processor; so are parts picked from on one machine too."""
     import torch
 
     torch.set_num_threads(1)
@@ -609,7 +609,10 @@ def maximize(
 
 
 def _tensor(gains: np.ndarray, dtype: torch.dtype) -> Tensor:
-    """Gains in the type of a function; numpy needs a third of torch's time for few of them."""
+    """Return gains in the type of a function.
+
+    Numpy needs a third of torch's time for few of them.
+    """
     if dtype is torch.float32:
         return torch.from_numpy(gains.astype(np.float32))
     return torch.from_numpy(gains).to(dtype)
@@ -630,7 +633,7 @@ def _mapper(f: SetFunction, engine: str) -> Mapper:
 
 
 def _pool(f: SetFunction, candidates: Any) -> Tensor:
-    """The candidates in ascending order."""
+    """Return the candidates in ascending order."""
     if candidates is None:
         # numpy's arange: a walk over few represented rows is shorter than torch's own
         everything = torch.from_numpy(np.arange(f.n)) if f.candidates is None else f.candidates

@@ -112,7 +112,7 @@ class KeptKernel:
 
     @staticmethod
     def plan(rows: int) -> int:
-        """The bytes of the kernel of so many rows.
+        """Return the bytes of the kernel of so many rows.
 
         >>> KeptKernel.plan(32_000)
         2048000000
@@ -135,7 +135,7 @@ class KeptKernel:
         return self._read
 
     def similarities(self, rows: Any) -> Tensor:
-        """(M, V): the kept similarities of some rows of V to all, in the order of V."""
+        """Return (M, V): the kept similarities of some rows of V to all, in the order of V."""
         place = self._places(rows, "rows")
         return torch.from_numpy(self._coding.decode(self._code_VR[place][:, self._place_of]))
 
@@ -165,7 +165,7 @@ class KeptKernel:
         return len(changed)
 
     def update(self, rows: Any, z_rows: Any) -> None:
-        """New embeddings (M, D) of some rows of V: their rows and columns are computed anew."""
+        """Take new embeddings (M, D) of some rows of V; compute their rows and columns anew."""
         place = self._places(rows, "rows")
         z_MD = self._checked(z_rows, len(place))
         self._given_VD[torch.from_numpy(self._row_of[place])] = z_MD
@@ -194,7 +194,7 @@ class KeptKernel:
         eta: float = 1.0,
         nu: float = 1.0,
     ) -> Selection:
-        """k greedy picks of facility location over V, and of its measures.
+        """Return k greedy picks of facility location over V, and of its measures.
 
         Without sets f(A) = Σ_{r∈V} max_{a∈A} K_ra; with ``private`` FLCG, with ``query`` FL1MI,
         with both FLCMI. All sets are rows of V; ties go to the candidate that is named first.
@@ -229,7 +229,7 @@ class KeptKernel:
     def function(
         self, *, query: Any = None, private: Any = None, eta: float = 1.0, nu: float = 1.0
     ) -> KeptFacilityLocation:
-        """The function that ``pick`` maximises, over the rows of V, for ``maximize``."""
+        """Return the function that ``pick`` maximises, over the rows of V, for ``maximize``."""
         return KeptFacilityLocation(self, query, private, eta, nu)
 
     def mine(
@@ -245,7 +245,7 @@ class KeptKernel:
         nu: float = 1.0,
         eta: float = 1.0,
     ) -> MinedSets:
-        """A, P and N out of three cells, given by their rows of V; Alg. 1, lines 19 to 21.
+        """Return A, P and N out of three cells, given by their rows of V; Alg. 1, lines 19 to 21.
 
         A maximises f over the first cell (LogDet of the embeddings, or facility location over V),
         P the conditional gain FLCG given A over V, N the mutual information with A: FL1MI over V,
@@ -286,7 +286,9 @@ class KeptKernel:
         return Selection(rows, picked.gains, picked.evaluations, picked.optimizer)
 
     def _sums(self, lo_R: np.ndarray, width_R: np.ndarray, rows: np.ndarray) -> np.ndarray:
-        """What some rows of V gain in codes, under floors and widths of the represented rows."""
+        """Return what some rows of V gain in codes, under floors and widths of the represented
+        rows.
+        """
         place, found = self._place_of[rows], np.empty(len(rows), np.int64)
         step = -(-len(place) // loops.pieces(len(place) * self.n)) or 1
         ends = [(a, min(a + step, len(place))) for a in range(0, len(place), step)]
@@ -300,7 +302,10 @@ class KeptKernel:
     def _bounds(
         self, query: Any, private: Any, eta: float, nu: float
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Floors and widths of the represented rows; what only fills up a vector has width 0."""
+        """Return floors and widths of the represented rows.
+
+        What only fills up a vector has width 0.
+        """
         lo_R = np.zeros(self._width, np.int64)
         hi_R = np.full(self._width, coded_loops.FULL)
         if private is not None:
@@ -323,7 +328,7 @@ class KeptKernel:
     def _kept_for(
         self, place: np.ndarray, capped: bool, floored: bool, lo_R: np.ndarray, width_R: np.ndarray
     ) -> KeptGains:
-        """The gains that were kept for these candidates, or new ones."""
+        """Return the gains that were kept for these candidates, or new ones."""
         runs = self._runs(place)
         key = (capped, floored, runs.tobytes())
         if key in self._kept:
@@ -336,7 +341,7 @@ class KeptKernel:
         return self._kept[key]
 
     def _runs(self, place: np.ndarray) -> np.ndarray:
-        """(M, 2): ranges of whole vectors that hold all candidates."""
+        """Return (M, 2): ranges of whole vectors that hold all candidates."""
         lanes = coded_loops.LANES
         taken = np.zeros(self._width // lanes + 2, np.int8)
         taken[place // lanes + 1] = 1
@@ -344,7 +349,7 @@ class KeptKernel:
         return np.ascontiguousarray(edges.reshape(-1, 2))
 
     def _places(self, rows: Any, name: str) -> np.ndarray:
-        """Checked rows of V as places of the kernel, in their order."""
+        """Check rows of V and return them as places of the kernel, in their order."""
         if isinstance(rows, Tensor):
             rows = rows.detach().cpu().numpy()
         index = np.asarray(rows if isinstance(rows, np.ndarray) else list(rows))
@@ -376,7 +381,7 @@ class KeptKernel:
         return z_MD
 
     def _lowered(self, z_MD: Tensor) -> Tensor:
-        """Embeddings as they are multiplied: of length 1, in the type of the product."""
+        """Return embeddings as they are multiplied: of length 1, in the type of the product."""
         if self._coding.similarity == "rbf":
             return z_MD
         if self._coding.product == "exact":  # the length of a row must not depend on the others
@@ -445,7 +450,7 @@ _GRID = 2.0**26  # steps of a coordinate to 1: products of unit vectors are whol
 
 
 def has_bfloat16() -> bool:
-    """Whether this processor multiplies bfloat16 numbers itself."""
+    """Return whether this processor multiplies bfloat16 numbers itself."""
     asked = getattr(torch.cpu, "_is_avx512_bf16_supported", None)
     return bool(asked()) if asked is not None else False
 
@@ -483,7 +488,7 @@ class Coding:
         return rounding + (1.5 * 2**-9 * (1 + 2**-9) if self.product == "bfloat16" else 0.0)
 
     def lowered(self, z_MD: Tensor) -> Tensor:
-        """Embeddings in the type in which they are multiplied."""
+        """Return embeddings in the type in which they are multiplied."""
         if self.product == "exact":
             # No partial sum exceeds 2 = 2^53 · 2^-52, so float64 holds each of them to the bit, in
             # whatever order and blocks they are summed.
@@ -491,19 +496,19 @@ class Coding:
         return z_MD.bfloat16() if self.product == "bfloat16" else z_MD
 
     def products(self, x_MD: Tensor, y_ND: Tensor) -> np.ndarray:
-        """(M, N): what is coded, the cosine or the rbf similarity."""
+        """Return (M, N): what is coded, the cosine or the rbf similarity."""
         if self.similarity == "rbf":
             return similarity_matrix(x_MD, y_ND, "rbf", self.gamma).numpy()
         found = x_MD @ y_ND.T
         return (found if self.product == "exact" else found.float()).numpy()
 
     def decode(self, codes: np.ndarray) -> np.ndarray:
-        """Codes as similarities."""
+        """Return codes as similarities."""
         return codes.astype(np.float32) / np.float32(FULL)
 
 
 def aligned_codes(rows: int, columns: int) -> np.ndarray:
-    """A matrix of codes whose rows begin at whole cache lines."""
+    """Return a matrix of codes whose rows begin at whole cache lines."""
     flat = np.empty(2 * rows * columns + 64, np.uint8)
     start = -flat.ctypes.data % 64
     return flat[start : start + 2 * rows * columns].view(np.uint16).reshape(rows, columns)
@@ -567,7 +572,7 @@ class KeptGains:
             coded_loops.add_rows(code_VR, place, bounds_KM2[t], sign, self.runs, self.gains_KR[t])
 
     def sum_anew(self, code_VR: np.ndarray, place: np.ndarray) -> None:
-        """Gains of the candidates at some places, whose rows have changed."""
+        """Compute gains anew of the candidates at some places, whose rows have changed."""
         run = np.searchsorted(self.runs[:, 0], place, side="right") - 1
         inside = place[(run >= 0) & (place < self.runs[np.maximum(run, 0), 1])]
         for t in np.flatnonzero(self.valid_K):

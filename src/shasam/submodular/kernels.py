@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def outside(n: int, *given: Tensor) -> Tensor:
-    """What may be picked: all of 0..n-1 but the given sets."""
+    """Return what may be picked: all of 0..n-1 but the given sets."""
     free_N = torch.ones(n, dtype=torch.bool, device=given[0].device)
     for index in given:
         free_N[index] = False
@@ -33,14 +33,14 @@ def outside(n: int, *given: Tensor) -> Tensor:
 
 
 def check_given(index: Tensor, name: str) -> Tensor:
-    """A query or private set must not be empty."""
+    """Refuse an empty query or private set."""
     if len(index) == 0:
         raise InputError(f"the {name} set is empty; without it use the plain function")
     return index
 
 
 def check_disjoint(query: Tensor, private: Tensor) -> None:
-    """A query and a private set must not share elements."""
+    """Refuse a query and a private set that share elements."""
     shared = np.intersect1d(query.cpu().numpy(), private.cpu().numpy())
     if len(shared):
         raise InputError(
@@ -50,7 +50,7 @@ def check_disjoint(query: Tensor, private: Tensor) -> None:
 
 
 def check_strength(eta: float, nu: float) -> None:
-    """η and ν multiply similarities: finite, not negative."""
+    """Check that η and ν, which multiply similarities, are finite and not negative."""
     for name, value in (("eta", eta), ("nu", nu)):
         if not 0 <= value < float("inf"):
             raise InputError(f"{name} must be a number that is not negative; got {value}")
@@ -70,7 +70,7 @@ _SMALL = 2**20  # bytes that are not worth asking the system for
 
 
 def as_tensor(x: ArrayLike | Tensor, name: str) -> Tensor:
-    """A float tensor of at least 32 bits; 16-bit input is computed in float32."""
+    """Return a float tensor of at least 32 bits; 16-bit input is computed in float32."""
     tensor = x if isinstance(x, Tensor) else _shared(np.asarray(x))
     if not tensor.is_floating_point():
         tensor = tensor.to(torch.get_default_dtype())
@@ -84,7 +84,7 @@ def as_tensor(x: ArrayLike | Tensor, name: str) -> Tensor:
 
 
 def _shared(array: np.ndarray) -> Tensor:
-    """The array as a tensor, not copied; a memory-mapped file may be read-only."""
+    """Return the array as a tensor, not copied; a memory-mapped file may be read-only."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
         return torch.as_tensor(array)  # nothing here writes to features
@@ -104,7 +104,7 @@ def check_finite(x_ND: Tensor, name: str) -> None:
 
 
 def as_features(z: ArrayLike | Tensor, name: str = "features") -> Tensor:
-    """Checked features (N, D); an empty set is refused."""
+    """Check features (N, D); an empty set is refused."""
     z_ND = as_tensor(z, name)
     if z_ND.numel() == 0:
         raise InputError(f"{name} is empty; there is nothing to select from")
@@ -113,7 +113,7 @@ def as_features(z: ArrayLike | Tensor, name: str = "features") -> Tensor:
 
 
 def as_features_like(other: ArrayLike | Tensor, name: str, z_ND: Tensor) -> Tensor:
-    """Checked features (M, D) of another set, in the type and on the device of z."""
+    """Check features (M, D) of another set; return them in the type and on the device of z."""
     y_MD = as_features(other, name).to(z_ND)
     if y_MD.shape[1] != z_ND.shape[1]:
         raise InputError(
@@ -124,7 +124,7 @@ def as_features_like(other: ArrayLike | Tensor, name: str, z_ND: Tensor) -> Tens
 
 
 def represented_features(represented: Any, z_ND: Tensor) -> Tensor:
-    """Rows of z where ``represented`` holds indices, else the features that it holds."""
+    """Return rows of z where ``represented`` holds indices, else the features that it holds."""
     if isinstance(represented, Tensor | np.ndarray) and represented.ndim == 2:
         return as_features_like(represented, "represented features", z_ND)
     rows = torch.as_tensor(
@@ -146,7 +146,7 @@ def represented_features(represented: Any, z_ND: Tensor) -> Tensor:
 
 
 def check_index(selected: Any, n: int, device: torch.device) -> Tensor:
-    """Distinct whole numbers within 0..n-1, as int64 on the device."""
+    """Return distinct whole numbers within 0..n-1, as int64 on the device."""
     index = torch.as_tensor(
         selected if isinstance(selected, Tensor | np.ndarray) else list(selected), device=device
     ).reshape(-1)
@@ -166,7 +166,10 @@ def check_index(selected: Any, n: int, device: torch.device) -> Tensor:
 
 
 def mapped_features(z_ND: Tensor, similarity: Similarity) -> Tensor | None:
-    """Features whose plain inner products are the similarity; None where there are none (rbf)."""
+    """Return features whose plain inner products are the similarity.
+
+    None if there are none (rbf).
+    """
     check_similarity(similarity)
     if similarity == "rbf":
         return None
@@ -178,7 +181,7 @@ def mapped_features(z_ND: Tensor, similarity: Similarity) -> Tensor | None:
 
 
 def unit_rows(z_ND: Tensor) -> Tensor:
-    """z / |z| row by row, at any scale.
+    """Return z / |z| row by row, at any scale.
 
     A zero vector has no direction: it stays zero, similar to nothing, and gets no gradient.
     """
@@ -220,9 +223,9 @@ def similarity_matrix(
 
 
 def _cross_cosines(x_ND: Tensor, y_MD: Tensor, shifted: bool) -> Tensor | None:
-    """Many rows against few, without gradient, on the CPU: the product is scaled, x not copied.
+    """Compare many rows with few on the CPU without gradient: the product is scaled, x not copied.
 
-    None where that is not the case, or a norm of x is too small or too large for it.
+    None if that is not the case, or a norm of x is too small or too large for it.
     """
     if len(y_MD) >= x_ND.shape[1] or x_ND.device.type != "cpu" or not x_ND.is_contiguous():
         return None
@@ -239,7 +242,7 @@ def _cross_cosines(x_ND: Tensor, y_MD: Tensor, shifted: bool) -> Tensor | None:
 
 
 def kernel_matrix(z_ND: Tensor, similarity: Similarity, gamma: float | None = None) -> Tensor:
-    """Symmetric kernel (N, N); without gradient the lower half is a mirror of the upper."""
+    """Return symmetric kernel (N, N); without gradient the lower half is a mirror of the upper."""
     mapped = mapped_features(z_ND, similarity)
     if mapped is None or mapped.requires_grad or z_ND.device.type != "cpu" or len(z_ND) <= _TILE:
         kernel_NN = similarity_matrix(z_ND, z_ND, similarity, gamma)
@@ -272,7 +275,10 @@ def kernel_matrix(z_ND: Tensor, similarity: Similarity, gamma: float | None = No
 
 
 def check_kernel(kernel: ArrayLike | Tensor) -> tuple[Tensor, bool]:
-    """A given kernel must be square, symmetric, finite and not empty; is it so to the last bit?"""
+    """Check that a given kernel is square, symmetric, finite, not empty.
+
+    Say if it is to the last bit.
+    """
     kernel_NN = as_tensor(kernel, "kernel")
     n, m = kernel_NN.shape
     if n != m:
@@ -319,7 +325,7 @@ def check_memory(rows: int, columns: int, like: Tensor) -> None:
 
 
 def available_bytes(device: torch.device) -> int | None:
-    """Free memory of a device in bytes, None where the platform does not say."""
+    """Free memory of a device in bytes, None if the platform does not say."""
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0]
     if device.type != "cpu":
@@ -356,7 +362,7 @@ class Similarities:
 
     @staticmethod
     def of(kernel: Any) -> Similarities:
-        """A kernel (N, N), checked, or similarities as they are."""
+        """Return a kernel (N, N), checked, or similarities as they are."""
         if isinstance(kernel, Similarities):
             return kernel
         checked, mirrored = check_kernel(kernel)
@@ -365,33 +371,33 @@ class Similarities:
         return gram
 
     def members(self, given: Any, name: str) -> Tensor:
-        """A query or private set, checked: its indices, or its features."""
+        """Return a query or private set, checked: its indices, or its features."""
         raise NotImplementedError
 
     def sets(self, query: Any, private: Any) -> tuple[Tensor | None, Tensor | None]:
-        """Query and private set, checked; None is no such set."""
+        """Return query and private set, checked; None is no such set."""
         q = None if query is None else self.members(query, "query")
         p = None if private is None else self.members(private, "private")
         return q, p
 
     def candidates(self, *sets: Tensor | None) -> Tensor | None:
-        """The elements outside of the sets; None is all of them."""
+        """Return the elements outside of the sets; None is all of them."""
         raise NotImplementedError
 
     def rows(self, represented: Any = None) -> Tensor:
-        """(N, R): every element against the represented rows, by default all elements."""
+        """Return (N, R): every element against the represented rows, by default all elements."""
         raise NotImplementedError
 
     def nearest(self, members: Tensor, represented: Any = None) -> Tensor:
-        """(R,): the largest similarity of each represented row to a member."""
+        """Return (R,): the largest similarity of each represented row to a member."""
         raise NotImplementedError
 
     def cross(self, members: Tensor) -> Tensor:
-        """(N, M): every element against the members of a set."""
+        """Return (N, M): every element against the members of a set."""
         raise NotImplementedError
 
     def gram(self, *sets: Tensor | None) -> tuple[Gram, list[Tensor]]:
-        """One ground set of all elements and sets, and the indices of each set in it."""
+        """Return one ground set of all elements and sets, and the indices of each set in it."""
         raise NotImplementedError
 
 
@@ -432,7 +438,7 @@ class Gram(Similarities):
         return outside(self.n, *(index for index in sets if index is not None))
 
     def represented_index(self, represented: Any) -> Tensor | None:
-        """Checked indices of the represented rows, of which there must be some; None is all."""
+        """Check indices of the represented rows, of which there must be some; None is all."""
         if represented is None:
             return None
         index = self.index(represented)
@@ -458,7 +464,7 @@ class Gram(Similarities):
         return self, [empty if index is None else index for index in sets]
 
     def block(self, rows: Tensor | None, columns: Tensor) -> Tensor:
-        """K between two index sets; None is everything."""
+        """Return K between two index sets; None is everything."""
         if self.kernel_NN is not None:
             return (self.kernel_NN if rows is None else self.kernel_NN[rows])[:, columns]
         assert self.mapped_ND is not None
@@ -466,7 +472,7 @@ class Gram(Similarities):
         return left @ self.mapped_ND[columns].T
 
     def square(self) -> Tensor:
-        """The whole kernel (N, N)."""
+        """Return the whole kernel (N, N)."""
         if self.kernel_NN is not None:
             return self.kernel_NN
         assert self.mapped_ND is not None
@@ -474,14 +480,14 @@ class Gram(Similarities):
         return self.mapped_ND @ self.mapped_ND.T
 
     def column(self, v: int) -> Tensor:
-        """(N,): K_·v."""
+        """Return (N,): K_·v."""
         if self.kernel_NN is not None:
             return self.kernel_NN[:, v]
         assert self.mapped_ND is not None
         return self.mapped_ND @ self.mapped_ND[v]
 
     def sums(self, represented: Tensor | None) -> Tensor:
-        """(N,): Σ_{i∈R} K_ia; over features x_a · Σ_i x_i, without a kernel."""
+        """Return (N,): Σ_{i∈R} K_ia; over features x_a · Σ_i x_i, without a kernel."""
         if self.kernel_NN is not None:
             chosen = self.kernel_NN if represented is None else self.kernel_NN[:, represented]
             return chosen.sum(dim=1)
@@ -490,7 +496,7 @@ class Gram(Similarities):
         return self.mapped_ND @ chosen.sum(dim=0)
 
     def diagonal(self, dtype: torch.dtype | None = None) -> Tensor:
-        """(N,): K_aa without gradient; unit vectors have exactly 1 in a wider type."""
+        """Return (N,): K_aa without gradient; unit vectors have exactly 1 in a wider type."""
         if self.kernel_NN is not None:
             return self.kernel_NN.detach().diagonal().to(dtype or self.dtype)
         assert self.mapped_ND is not None
@@ -498,7 +504,7 @@ class Gram(Similarities):
         return own_N.round() if self.unit_norm and dtype is not None else own_N
 
     def is_nonnegative(self) -> bool:
-        """min K ≥ 0 up to rounding, looked at once, tile by tile over features."""
+        """Return min K ≥ 0 up to rounding, looked at once, tile by tile over features."""
         if self.nonnegative is None:
             if self.kernel_NN is not None:
                 least = float(self.kernel_NN.detach().amin())
@@ -511,13 +517,15 @@ class Gram(Similarities):
         return self.nonnegative
 
     def part(self, index: Tensor) -> Gram:
-        """The same similarities between some elements only."""
+        """Return the same similarities between some elements only."""
         square = None if self.kernel_NN is None else self.kernel_NN[index][:, index]
         mapped = None if self.mapped_ND is None else self.mapped_ND[index]
         return Gram(square, mapped, nonnegative=self.nonnegative, unit_norm=self.unit_norm)
 
     def magnified(self, query: Tensor, eta: float, private: Tensor, nu: float) -> Gram:
-        """Times η where one side is in the query and the other in neither set; ν for private."""
+        """Multiply by η where one side is in the query and the other in neither set; ν for
+        private.
+        """
         kernel_NN = self.square()
         kind_N = torch.zeros(self.n, dtype=torch.int64, device=self.device)
         kind_N[query], kind_N[private] = 1, 2
@@ -546,7 +554,7 @@ class Features(Similarities):
         return None
 
     def represented(self, represented: Any) -> Tensor:
-        """(R, D): the features of the represented rows, by default all."""
+        """Return (R, D): the features of the represented rows, by default all."""
         if represented is None:
             return self.z_ND
         return represented_features(represented, self.z_ND)
@@ -563,15 +571,15 @@ class Features(Similarities):
         return self.between(self.z_ND, members)
 
     def between(self, x_ND: Tensor, y_MD: Tensor) -> Tensor:
-        """(N, M): the similarities of two sets of features."""
+        """Return (N, M): the similarities of two sets of features."""
         return similarity_matrix(x_ND, y_MD, self.similarity, self.gamma)
 
     def part(self, index: Tensor) -> Features:
-        """The features of some elements, compared in the same way."""
+        """Return the features of some elements, compared in the same way."""
         return Features(self.z_ND[index], self.similarity, self.gamma)
 
     def gram(self, *sets: Tensor | None) -> tuple[Gram, list[Tensor]]:
-        """The features of all sets below each other; only rbf makes a kernel of them."""
+        """Return the features of all sets below each other; only rbf makes a kernel of them."""
         parts, found, start = [self.z_ND], [], self.n
         for members in sets:
             stop = start + (0 if members is None else len(members))
@@ -682,7 +690,7 @@ class Rows:
 
     @classmethod
     def of(cls, kernel_NR: Tensor) -> Rows:
-        """Of a kernel that is there."""
+        """Wrap a kernel that is there."""
         return cls(Gram(kernel_NR))
 
     def _make(self) -> Tensor:
@@ -696,13 +704,13 @@ class Rows:
         return self._make() if self._kernel_NR is None else self._kernel_NR
 
     def is_made(self, wanted: int) -> bool:
-        """Is there a kernel, or is one small enough to be made for this many rows?"""
+        """Say whether there is a kernel, or one is small enough to be made for this many rows."""
         if self._kernel_NR is None and wanted > 1 and self.n * self.width <= _FEW_ROWS:
             self._make()
         return self._kernel_NR is not None
 
     def blocks(self, index: Tensor) -> Iterator[tuple[slice, Tensor]]:
-        """K of some elements in pieces (len(index), width of the piece), with their columns."""
+        """Yield K of some elements in pieces (len(index), width of a piece), with their columns."""
         if self._kernel_NR is not None:
             yield slice(0, self.width), self._kernel_NR[index]
             return
@@ -718,11 +726,11 @@ class Rows:
                 yield piece, self.source.between(z_PD, z_CD).T
 
     def best(self, index: Tensor) -> Tensor:
-        """(R,): the largest similarity of each represented row to the elements."""
+        """Return (R,): the largest similarity of each represented row to the elements."""
         return torch.cat([block.amax(dim=0) for _, block in self.blocks(index)])
 
     def part(self, index: Tensor, represented: Tensor | None) -> tuple[Rows, Tensor | None]:
-        """Some elements, and the columns that were kept for them; None is all columns.
+        """Return some elements, and the columns that were kept for them; None is all columns.
 
         With ``represented`` those columns are kept. Without, features that have no represented
         set of their own stand for themselves, so that a part costs only its own square.
@@ -743,5 +751,5 @@ class Rows:
 
 
 def sample_rows(n: int, size: int, generator: torch.Generator) -> Tensor:
-    """``size`` of n rows without replacement, in ascending order."""
+    """Return ``size`` of n rows without replacement, in ascending order."""
     return torch.randperm(n, generator=generator)[:size].sort().values

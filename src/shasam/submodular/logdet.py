@@ -38,7 +38,7 @@ HIGHEST = 3  # bounds that are computed first in a step, so that the best of the
 
 @njit(cache=True, fastmath=True)
 def row_dot(x, i, y, j, width):
-    """x_i·y_j over the first columns, in float64."""
+    """Return x_i·y_j over the first columns, in float64."""
     total = 0.0
     for t in range(width):
         total += x[i, t] * y[j, t]
@@ -47,7 +47,7 @@ def row_dot(x, i, y, j, width):
 
 @njit(cache=True)
 def project(p_DD, z_ND, x, w_KD, step, root):
-    """w_step = (P - Σ_{t<step} w_t w_t') z_x / root, in float64; an empty P is the identity."""
+    """Set w_step = (P - Σ_{t<step} w_t w_t') z_x / root, in float64; an empty P is the identity."""
     width = z_ND.shape[1]
     for i in range(width):
         w_KD[step, i] = z_ND[x, i] if p_DD.shape[0] == 0 else row_dot(p_DD, i, z_ND, x, width)
@@ -61,7 +61,7 @@ def project(p_DD, z_ND, x, w_KD, step, root):
 
 @njit(cache=True)
 def explain(z_ND, v, w_KD, seen, step, d, floor):
-    """d_v after the picks seen..step-1 are known: d -= (z_v·w_t)² each."""
+    """Return d_v after the picks seen..step-1 are known: d -= (z_v·w_t)² each."""
     for t in range(seen, step):
         e = row_dot(z_ND, v, w_KD, t, z_ND.shape[1])
         d = max(d - e * e, floor)
@@ -70,7 +70,7 @@ def explain(z_ND, v, w_KD, seen, step, d, floor):
 
 @njit(cache=True, fastmath=True)
 def rough_products(z_ND, v, rough_KD, t, e):
-    """z_v·w_t in the type of Z, of four rows v with picks t of their own."""
+    """Set z_v·w_t in the type of Z, of four rows v with picks t of their own."""
     v0, v1, v2, v3 = v[0], v[1], v[2], v[3]
     t0, t1, t2, t3 = t[0], t[1], t[2], t[3]
     e0 = e1 = e2 = e3 = z_ND.dtype.type(0)
@@ -115,7 +115,7 @@ def rule_out(shared, rough_KD, slack_K, known, step, bound_C, tops, cut):
 
 @njit(cache=True)
 def logdet_greedy_features(z_ND, p_DD, d_N, norm, eps, floor, candidates, k, lazy):
-    """k greedy picks of log det(K + λI), K = Z P Z', from features alone.
+    """Return k greedy picks of log det(K + λI), K = Z P Z', from features alone.
 
     With P the residual metric at the start and w_t = (P - Σ_{s<t} w_s w_s') z_x / √d_x for each
     pick x, d_v -= (z_v·w_t)². One pass over Z a pick at most, and no n×n nor n×k matrix. Most
@@ -174,7 +174,7 @@ def logdet_greedy_features(z_ND, p_DD, d_N, norm, eps, floor, candidates, k, laz
 
 @njit(cache=True)
 def logdet_greedy_kernel(kernel_NN, c_CK, d_C, floor, candidates, given, k, lazy):
-    """k greedy picks of log det(K + λI) from a kernel (fast greedy MAP, Chen et al. 2018).
+    """Return k greedy picks of log det(K + λI) from a kernel (fast greedy MAP, Chen et al. 2018).
 
     c_v holds the row of the Cholesky factor of v; e = (K_xv - c_x·c_v)/√d_x, d_v -= e². The first
     ``given`` columns of c_CK belong to elements that were conditioned on.
@@ -234,7 +234,7 @@ _INDEFINITE = 1e-6  # of the largest variance: what is this far below 0 is not r
 
 
 def logdet(matrix: Tensor) -> Tensor:
-    """log det of a symmetric positive definite matrix (M, M), in float64 where the device has it.
+    """Compute log det of a symmetric positive definite (M, M), in float64 where the device has it.
 
     -inf for a singular one; an indefinite one is refused, since it is no similarity of anything.
 
@@ -258,7 +258,7 @@ def logdet(matrix: Tensor) -> Tensor:
 
 
 def logdet_of_products(product_DD: Tensor, rows: int, ridge: float) -> Tensor:
-    """log det(λI + XX') of X (rows, D) with more rows than D, from X'X (D, D); λ above 0.
+    """Return log det(λI + XX') of X (rows, D) with more rows than D, from X'X (D, D); λ above 0.
 
     XX' and X'X have the same eigenvalues but for rows - D zeros:
     log det(λI + XX') = (rows - D)·log λ + log det(λI + X'X).
@@ -334,7 +334,7 @@ class LogDet(SimilarityFunction):
         return logdet(self._ridged(index))
 
     def residual(self, index: Tensor, given: Tensor, factor_G: Tensor) -> Tensor:
-        """K_A + λI - u'(K_G + λI)⁻¹u, u = factor · K_GA: the kernel of A given a set G."""
+        """Return K_A + λI - u'(K_G + λI)⁻¹u, u = factor · K_GA: the kernel of A given a set G."""
         block = self._ridged(index)
         if len(given) == 0:
             return block
@@ -342,7 +342,7 @@ class LogDet(SimilarityFunction):
         return block - cross @ torch.linalg.solve(self._ridged(given), cross.T)
 
     def _ridged(self, index: Tensor) -> Tensor:
-        """K_A + λI."""
+        """Return K_A + λI."""
         block = self.similarities.block(index, index)
         return block + self.ridge * torch.eye(len(index), dtype=block.dtype, device=block.device)
 
@@ -353,7 +353,7 @@ class LogDet(SimilarityFunction):
         return replace(state, given=nothing, factor=state.factor[:0], picked=tuple(index.tolist()))
 
     def conditioned(self, given: Tensor, factor_G: Tensor) -> LogDetState:
-        """The state given a set whose similarities to all others are multiplied by a factor.
+        """Return the state given a set whose similarities to all others are multiplied by a factor.
 
         d_v = K_vv + λ - u_v'(K_G + λI)⁻¹u_v with u_v = factor · K_Gv; the factor is η for a query
         and ν for a private set.
@@ -382,19 +382,19 @@ class LogDet(SimilarityFunction):
         return LogDetState(d_N, eye_DD - side_GD.T @ side_GD, None, given, factor_G)
 
     def _wide(self) -> Tensor:
-        """Features or kernel in the type in which sums are made, kept once made."""
+        """Return features or kernel in the type in which sums are made, kept once made."""
         if self._wide_copy is None:
             self._wide_copy = self.similarities.base.detach().to(self.sum_dtype)
         return self._wide_copy
 
     def _variances(self) -> Tensor:
-        """K_vv + λ; unit vectors have exactly 1, whatever their rounding."""
+        """Return k_vv + λ; unit vectors have exactly 1, whatever their rounding."""
         if self._own_N is None:
             self._own_N = self.similarities.diagonal(self.sum_dtype)
         return self._own_N + self.ridge
 
     def _norm(self) -> float:
-        """At least the largest norm of a row of the features, made once."""
+        """Return at least the largest norm of a row of the features, made once."""
         if self._largest is None:
             assert self._own_N is not None
             self._largest = 1.001 * math.sqrt(float(self._own_N.max()))  # unit rows are rounded
@@ -438,7 +438,7 @@ class LogDet(SimilarityFunction):
         return self.greedy_from(self._fresh(), k, candidates, lazy)
 
     def _fresh(self) -> LogDetState:
-        """An empty state, made once, without the float64 copy that ``add`` needs."""
+        """Return an empty state, made once, without the float64 copy that ``add`` needs."""
         if self._empty is None:
             nothing, one = self.index(()), torch.empty(0, dtype=self.dtype)
             empty_DD = torch.empty(0, 0, dtype=torch.float64)  # the loop reads it as I
@@ -451,7 +451,7 @@ class LogDet(SimilarityFunction):
     def greedy_from(
         self, state: LogDetState, k: int, candidates: Tensor, lazy: bool
     ) -> tuple[np.ndarray, np.ndarray, int]:
-        """The compiled walk from a given state; the state is not changed."""
+        """Return the compiled walk from a given state; the state is not changed."""
         d_N, picks = state.d_N.numpy(), candidates.numpy()
         if state.metric_DD is not None:
             z_ND = np.ascontiguousarray(self.similarities.base.detach().numpy())
@@ -566,7 +566,7 @@ class _LogDetMeasure(SimilarityFunction):
         return walked
 
     def _check_strength(self, d: Tensor | np.ndarray) -> None:
-        """A conditional variance is at least the ridge, unless η or ν has broken the kernel."""
+        """Check that a conditional variance is at least the ridge; η or ν can break the kernel."""
         if self.f.ridge > FLOOR and 0 not in d.shape and float(d.min()) <= FLOOR * (1 + 1e-9):
             factor = self.plus.factor if self.minus is None else self.minus.factor
             raise InputError(

@@ -30,13 +30,15 @@ _size = 0
 
 
 def count(entries: int) -> int:
-    """How many threads a loop over this many kernel entries is worth on the cores that are free."""
+    """Return how many threads a loop over this many kernel entries is worth on the cores that are
+    free.
+    """
     wanted = min(torch.get_num_threads(), entries // _WORTH)
     return 1 if wanted <= 1 else max(1, min(wanted, free_now()))
 
 
 def free_now() -> int:
-    """Cores that nothing else is running on at this moment, with that of the calling thread.
+    """Return cores that nothing else is running on at this moment, with that of the calling thread.
 
     A thread on a core that others hold too makes the whole walk wait in every step.
     """
@@ -50,7 +52,7 @@ def free_now() -> int:
 
 
 def pieces(entries: int) -> int:
-    """Into how many pieces a loop over this many kernel entries is cut."""
+    """Return into how many pieces a loop over this many kernel entries is cut."""
     threads = count(entries)
     return 1 if threads == 1 else _PIECES * threads
 
@@ -78,7 +80,7 @@ def run(loop: Callable[..., Any], parts: Sequence[tuple[Any, ...]]) -> list[Any]
 
 
 def each(task: Callable[[T], Any], works: Sequence[T]) -> Iterator[Any]:
-    """``task`` of every work, several at the same time with one thread each; results in order.
+    """Do ``task`` of every work, several at the same time with one thread each; results in order.
 
     Whole tasks side by side do not wait for each other; threads inside a short task would.
     """
@@ -105,7 +107,7 @@ def _workers(size: int) -> ThreadPoolExecutor:
 
 
 def _forget() -> None:
-    """A forked child has no threads but its own."""
+    """Forget the threads of the parent: a forked child has none but its own."""
     global _pool, _size
     _pool, _size = None, 0
 
@@ -129,7 +131,7 @@ TIE = 1e-10  # gains closer than this, relative to the best, are a tie
 
 @njit(cache=True, nogil=True, fastmath=_REORDER)
 def block_top(value_C, b):
-    """The largest value of a block; the picked hold -inf."""
+    """Return the largest value of a block; the picked hold -inf."""
     top = -np.inf
     for c in range(b * BLOCK, min((b + 1) * BLOCK, value_C.shape[0])):
         top = max(top, value_C[c])
@@ -138,7 +140,10 @@ def block_top(value_C, b):
 
 @njit(cache=True, nogil=True)
 def block_tops(value_C):
-    """The largest value of every block: what lies below the cut is skipped a block at a time."""
+    """Return the largest value of every block.
+
+    What lies below the cut is skipped a block at a time.
+    """
     tops_B = np.empty((value_C.shape[0] + BLOCK - 1) // BLOCK, np.float64)
     for b in range(tops_B.shape[0]):
         tops_B[b] = block_top(value_C, b)
@@ -147,7 +152,7 @@ def block_tops(value_C):
 
 @njit(cache=True, nogil=True)
 def position(value_C, b, value):
-    """The first position of a value that is in block b."""
+    """Return the first position of a value that is in block b."""
     c = b * BLOCK
     while value_C[c] != value:
         c += 1
@@ -156,7 +161,7 @@ def position(value_C, b, value):
 
 @njit(cache=True, nogil=True)
 def highest(value_C, tops_B):
-    """The first position of the largest value."""
+    """Return the first position of the largest value."""
     top = 0
     for b in range(1, tops_B.shape[0]):
         if tops_B[b] > tops_B[top]:
@@ -166,7 +171,10 @@ def highest(value_C, tops_B):
 
 @njit(cache=True, nogil=True)
 def first_of_ties(value_C, tops_B, best):
-    """The lowest position whose value ties with the best one; the first such is up to date."""
+    """Return the lowest position whose value ties with the best one.
+
+    The first such is up to date.
+    """
     cut = value_C[best] - TIE * abs(value_C[best])
     for b in range(best // BLOCK + 1):
         if tops_B[b] >= cut:
@@ -178,7 +186,7 @@ def first_of_ties(value_C, tops_B, best):
 
 @njit(cache=True, nogil=True)
 def cannot_win(value_C, c, best, cut):
-    """Is an old value, which is an upper bound, too low to be picked before the best one?"""
+    """Say whether an old value, an upper bound, is too low to be picked before the best one."""
     return value_C[c] < cut or (c > best and value_C[c] <= value_C[best])
 
 
@@ -189,7 +197,7 @@ def cannot_win(value_C, c, best, cut):
 
 @njit(cache=True, nogil=True, fastmath={"nnan", "nsz", "reassoc", "contract"})
 def row_norms(x_ND):
-    """|x_n| in float64."""
+    """Return |x_n| in float64."""
     norm_N = np.empty(x_ND.shape[0], np.float64)
     for n in range(x_ND.shape[0]):
         total = 0.0
@@ -258,7 +266,7 @@ def mirror_upper(kernel_NN, top, bottom):
 
 @njit(cache=True)
 def largest_asymmetry(kernel_NN):
-    """max |K_ij - K_ji| and where it is, tile by tile."""
+    """Return max |K_ij - K_ji| and where it is, tile by tile."""
     n, side = kernel_NN.shape[0], 64
     worst, row, column = 0.0, 0, 0
     for ib in range(0, n, side):
@@ -301,7 +309,7 @@ ALL = 0.55  # of reading the kernel: what `gain_bounds` costs
 # max(K, lo) - lo, and no order of the sum takes it apart.
 @njit(cache=True, nogil=True, fastmath=_REORDER)
 def gain_bounds(kernel_NN, lo_R, hi_R, first, last):
-    """(N,): Σ_r clamp(K_vr, lo_r, hi_r) - lo_r, what the rows first..last of a triangle add to it.
+    """Add Σ_r clamp(K_vr, lo_r, hi_r) - lo_r (N,), the share of rows first..last of a triangle.
 
     ``first`` is a multiple of four.
     """
@@ -384,7 +392,7 @@ def fall_range(kernel_NN, rows, lo_R, base_lo_R, bound_N, start, stop):
 
 @njit(cache=True, nogil=True)
 def risen(lo_R, base_lo_R):
-    """The rows whose floor has risen."""
+    """Return the rows whose floor has risen."""
     count = 0
     for r in range(lo_R.shape[0]):
         count += lo_R[r] > base_lo_R[r]
@@ -398,7 +406,7 @@ def risen(lo_R, base_lo_R):
 
 @njit(cache=True, nogil=True)
 def count_open(bound, tops, top):
-    """How many bounds could beat the one at ``top``."""
+    """Return how many bounds could beat the one at ``top``."""
     cut, count = bound[top] - TIE * abs(bound[top]), 0
     for b in range(tops.shape[0]):
         if tops[b] >= cut:

@@ -62,13 +62,13 @@ class SelectionPlan:
 
 
 def free_for_selection() -> int:
-    """Half of the free memory, so that the rest of the machine goes on."""
+    """Return half of the free memory, so that the rest of the machine goes on."""
     free = available_memory()
     return 4 << 30 if free is None else free // 2
 
 
 def products_per_second(width: int) -> float:
-    """Similarities of this many numbers each that one thread computes in a second, measured."""
+    """Measure how many similarities of so many numbers each one thread computes in a second."""
     x = torch.rand(1024, width)
     best = float("inf")
     for _ in range(3):
@@ -91,7 +91,7 @@ def plan(
     costs: bool = False,
     memory: int | None = None,
 ) -> SelectionPlan:
-    """The way to select k of n rows; ``squares`` says whether the function compares all pairs.
+    """Choose the way to select k of n rows; ``squares`` says if the function compares all pairs.
 
     ``costs``: the picks have costs and a budget, which random parts cannot share.
 
@@ -162,7 +162,7 @@ def _automatic(
 
 
 def fewest_parts(n: int, k: int, memory: int) -> int:
-    """Parts that fit side by side in half of the memory, of at most 2,500 rows or 10 per pick.
+    """Count parts that fit side by side in half of the memory, of up to 2,500 rows or 10 per pick.
 
     >>> fewest_parts(1_000_000, 100, 4 << 30), fewest_parts(1_000_000, 1_000, 4 << 30)
     (400, 100)
@@ -212,7 +212,7 @@ def function_over(
     private: Any = None,
     similarity: Similarity | None = None,
 ) -> SetFunction:
-    """The set function of a name over features.
+    """Return the set function of a name over features.
 
     >>> type(function_over("fl", [[1.0, 0.0], [0.0, 1.0]], query=[[1.0, 1.0]])).__name__
     'FLQMI'
@@ -251,7 +251,7 @@ def select_rows(
     announce: Callable[[str], None] | None = None,
     progress: Progress | None = None,
 ) -> SelectionResult:
-    """k rows of z by a function and a method of one's choice; ``announce`` hears the plan first.
+    """Select k rows of z by a function and a method; ``announce`` hears the plan first.
 
     With the engine "ray" the method is "partitioned", and Ray's workers pick from the parts.
 
@@ -351,7 +351,7 @@ def _stream(
     progress: Progress | None,
     similarity: Similarity | None,
 ) -> Selection:
-    """One pass over the rows; a random sample of them is represented."""
+    """Pass once over the rows; a random sample of them is represented."""
     if type(f) is not FacilityLocation or k is None:
         raise InputError("the method sieve is for the function fl without query or private set")
     rows: Tensor = torch.randperm(f.n, generator=generator)[: made.sample].sort().values

@@ -72,15 +72,15 @@ class RowSelector(BaseEstimator):
         return self
 
     def transform(self, X: Any) -> Any:
-        """The chosen rows of X, which must be the X of ``fit``, in the order of choosing."""
+        """Return the chosen rows of X, which must be the X of ``fit``, in the order of choosing."""
         return self.select(X)
 
     def fit_transform(self, X: Any, y: Any = None) -> Any:
-        """``fit(X)``, then the chosen rows."""
+        """Call ``fit(X)`` and return the chosen rows."""
         return self.fit(X, y).transform(X)
 
     def select(self, X: Any, *others: Any) -> Any:
-        """The chosen rows of X and of whatever has as many rows: labels, weights, names."""
+        """Return the chosen rows of X and of whatever has as many rows: labels, weights, names."""
         check_is_fitted(self)
         validate_data(self, X, dtype=None, reset=False, skip_check_array=False)
         chosen = []
@@ -98,7 +98,7 @@ class RowSelector(BaseEstimator):
         return chosen[0] if not others else tuple(chosen)
 
     def get_support(self, indices: bool = False) -> np.ndarray:
-        """Which rows were chosen: a mask in the order of X, or sorted indices."""
+        """Return which rows were chosen: a mask in the order of X, or sorted indices."""
         check_is_fitted(self)
         if indices:
             return np.sort(self.indices_)

@@ -54,19 +54,22 @@ class SetFunction:
     candidates: Tensor | None = None  # what may be picked; None is everything
 
     def __call__(self, selected: Any) -> Tensor:
-        """f(A), a differentiable scalar; f(∅) = 0."""
+        """Compute f(A), a differentiable scalar; f(∅) = 0."""
         raise NotImplementedError
 
     def start(self, given: Any = ()) -> Any:
-        """The state after the elements of ``given`` have been added."""
+        """Return the state after the elements of ``given`` have been added."""
         raise NotImplementedError
 
     def gains(self, state: Any, candidates: Tensor) -> Tensor:
-        """f(A ∪ {v}) - f(A) for every candidate v, in one operation; float64 where it exists."""
+        """Compute f(A ∪ {v}) - f(A) for every candidate v, in one operation.
+
+        Float64 where it exists.
+        """
         raise NotImplementedError
 
     def add(self, state: Any, v: int) -> Any:
-        """The state with v added; the old state may be reused."""
+        """Return the state with v added; the old state may be reused."""
         raise NotImplementedError
 
     def check_maximizable(self) -> None:
@@ -75,11 +78,14 @@ class SetFunction:
     def greedy(
         self, k: int, candidates: Tensor, lazy: bool
     ) -> tuple[np.ndarray, np.ndarray, int] | None:
-        """Picks, gains and number of evaluations of a compiled walk; None where there is none."""
+        """Return picks, gains and number of evaluations of a compiled walk.
+
+        None if there is none.
+        """
         return None
 
     def part(self, index: Tensor, represented: Tensor | None = None) -> SetFunction | None:
-        """The function over some elements, of which number j is ``index[j]``; None: not written.
+        """Make the function over some elements; number j is ``index[j]``; None: not written.
 
         Facility location may keep only some columns, ``represented``, or without it those of the
         elements themselves; the value is then an estimate. Other functions stay exact.
@@ -93,7 +99,7 @@ class SetFunction:
         return None if rows is None else rows.width
 
     def gains_along(self, order: Tensor) -> Tensor:
-        """(K,): the marginal gains of picks in their order."""
+        """Return (K,): the marginal gains of picks in their order."""
         state, gains = self.start(), []
         for v in order:
             gains.append(float(self.gains(state, v[None])[0]))
@@ -101,13 +107,15 @@ class SetFunction:
         return torch.tensor(gains, dtype=self.dtype, device=self.device)
 
     def after(self, given: Tensor) -> SetFunction:
-        """H(A | given) = f(A ∪ given) - f(given), for picks that go on from given ones."""
+        """Return H(A | given) = f(A ∪ given) - f(given), for picks that go on from given ones."""
         from shasam.submodular.information import conditional_gain
 
         return conditional_gain(self, given)
 
     def magnified(self, query: Tensor, eta: float, private: Tensor, nu: float) -> SetFunction:
-        """The same function with similarities to the query times η, to the private set times ν."""
+        """Return the same function with similarities to the query times η, to the private set times
+        ν.
+        """
         if eta == 1.0 and nu == 1.0:
             return self
         raise InputError(
@@ -116,7 +124,7 @@ class SetFunction:
         )
 
     def index(self, selected: Any) -> Tensor:
-        """Checked indices of the ground set, as int64 on the function's device."""
+        """Check indices of the ground set and return them as int64 on the function's device."""
         return check_index(selected, self.n, self.device)
 
     @property
@@ -189,7 +197,7 @@ class SimilarityFunction(SetFunction):
         gamma: float | None = None,
         **named: Any,
     ) -> F:
-        """The function over features z (N, D) instead of a kernel; it picks rows of z.
+        """Return the function over features z (N, D) instead of a kernel; it picks rows of z.
 
         The other arguments are those of the constructor after the kernel. A query or a private
         set is given by features of its own, (Q, D) or (P, D); represented rows by their indices
@@ -307,7 +315,7 @@ class Mixture(SetFunction):
         return widths.pop() if len(widths) == 1 else None
 
     def part(self, index: Tensor, represented: Tensor | None = None) -> SetFunction | None:
-        """A term that keeps only some of its represented rows is scaled up to all of them."""
+        """Scale a term that keeps only some of its represented rows up to all of them."""
         parts, weights = [], []
         for w, f in self._terms():
             part = f.part(index, represented if f.represented_rows is not None else None)

@@ -146,7 +146,7 @@ class _Work:
         return max(_ENTRIES // len(self.represented_RD), 2 * self.k)
 
     def pick(self, pool: _Pool, whole: bool = False) -> _Pool:
-        """k rows of a pool that stand for the pool itself, or for the ``whole``."""
+        """Return k rows of a pool that stand for the pool itself, or for the ``whole``."""
         k, groups, most = min(self.k, len(pool.row_N)), None, None
         if self.quotas is not None:
             held = np.bincount(pool.group_N, minlength=len(self.quotas.most_G))
@@ -162,7 +162,7 @@ class _Work:
         return replace(kept, evaluations=pool.evaluations + found.evaluations)
 
     def reduce(self, pool: _Pool, key: int) -> _Pool:
-        """k rows of a pool on the sample; in rounds, until what is left fits."""
+        """Return k rows of a pool on the sample; in rounds, until what is left fits."""
         turn = 0
         while len(pool.row_N) > self.fits:
             turn += 1
@@ -171,7 +171,7 @@ class _Work:
         return self.pick(pool, whole=True)
 
     def first_round(self, ends: tuple[int, int]) -> _Pool:
-        """k rows of a range: from each of its random parts, then from the picks of these."""
+        """Return k rows of a range: from each of its random parts, then from the picks of these."""
         first, last = ends
         z_ND = _read(self.source, first, last)
         group_N = np.zeros(last - first, np.int64)
@@ -183,12 +183,12 @@ class _Work:
         return self.reduce(_union(found), first)
 
     def later_round(self, pools: list[_Pool]) -> _Pool:
-        """k rows of what several ranges gave."""
+        """Return k rows of what several ranges gave."""
         return self.reduce(_union(pools), int(pools[0].row_N.min(initial=0)))
 
 
 def _split(n: int, size: int, *key: int) -> list[np.ndarray]:
-    """Random parts of nearly equal size, at most ``size``, each in ascending order."""
+    """Return random parts of nearly equal size, at most ``size``, each in ascending order."""
     order = keyed(_SPLIT, *key).permutation(n)
     return [np.sort(part) for part in np.array_split(order, -(-n // size))]
 
@@ -304,7 +304,7 @@ class _Driver:
         return [(start, min(start + self.width, self.source.rows)) for start in starts]
 
     def each(self, work: Callable[[Any], Any], tasks: list[Any] | None = None) -> Iterator[Any]:
-        """``work`` of every task, in their order; of every range, where none are named."""
+        """Yield ``work`` of every task, in their order; of every range, where none are named."""
         whole = self.passes * len(self.ranges)
         for told in self.mapper(work, self.ranges if tasks is None else tasks):
             self.done += 1
@@ -313,7 +313,7 @@ class _Driver:
             yield told
 
     def rows(self, row_N: np.ndarray, read: Callable[[int, int], Any]) -> np.ndarray:
-        """What ``read(first, last)`` gives for some rows, which ascend."""
+        """Return what ``read(first, last)`` gives for some rows, which ascend."""
         number_N = row_N // self.width
         ranges = self.ranges
         tasks = [
@@ -333,14 +333,14 @@ def _counts(source: RowSource, column: str, ends: tuple[int, int]) -> dict[str, 
 
 
 def _draw(rows: int, size: int, *key: int) -> np.ndarray:
-    """Distinct rows, with memory of the sample and not of all rows."""
+    """Return distinct rows, with memory of the sample and not of all rows."""
     if size >= rows:
         return np.arange(rows)
     return np.sort(keyed(*key).choice(rows, size, replace=False, shuffle=False))
 
 
 def _quotas(driver: _Driver, column: str, at_most: int | Mapping[str, int], k: int) -> _Quotas:
-    """Quotas of the groups that there are; the rows of each are counted first."""
+    """Return quotas of the groups that there are; the rows of each are counted first."""
     held: dict[str, int] = {}
     for counts in driver.each(partial(_counts, driver.source, column)):
         for name, count in counts.items():
@@ -362,7 +362,7 @@ def _quotas(driver: _Driver, column: str, at_most: int | Mapping[str, int], k: i
 def plan_shards(
     rows: int, dim: int, k: int, *, sample: int | None, bound: bool, memory: int | None, why: str
 ) -> SelectionPlan:
-    """What a selection from so many rows takes, of each worker; refused where no part fits.
+    """Return what a selection from so many rows takes, of each worker; refused where no part fits.
 
     >>> plan_shards(10**9, 64, 100, sample=None, bound=True, memory=4 << 30, why="").memory >> 20
     384
@@ -401,7 +401,7 @@ def select_from_shards(
     announce: Callable[[str], None] | None = None,
     progress: Progress | None = None,
 ) -> ShardedResult:
-    """k rows of a source by facility location over all of them; no machine holds the rows.
+    """Return k rows of a source by facility location over all of them; no machine holds the rows.
 
     ``sample`` rows stand for all in the later rounds. ``at_most`` is how many rows of a group may
     be picked, one number or one for each name of ``group_column``; groups that it does not name are
@@ -447,12 +447,12 @@ def select_from_shards(
 
 
 def _width(dim: int, part: int) -> int:
-    """Rows of a range: as many as a worker holds with ease, and several parts."""
+    """Return rows of a range: as many as a worker holds with ease, and several parts."""
     return max(min(_RANGE, _BYTES // (4 * dim)), 4 * part)
 
 
 def _rounds(driver: _Driver, work: _Work) -> _Pool:
-    """The picks: rounds over groups of what came before, until the rest fits here."""
+    """Return the picks: rounds over groups of what came before, until the rest fits here."""
     found, many = driver.each(work.first_round), len(driver.ranges)
     together = max(work.fits // work.k, 2)
     while many * work.k > work.fits:
@@ -469,7 +469,7 @@ def _batches(items: Iterable[T], size: int) -> Iterator[list[T]]:
 
 @torch.no_grad()
 def _nearest(witness_RD: np.ndarray, picks: _Pool, similarity: Similarity) -> np.ndarray:
-    """The similarity of each witness to its nearest pick."""
+    """Return the similarity of each witness to its nearest pick."""
     if not len(witness_RD):
         return np.zeros(0, np.float32)
     witness, picked = as_tensor(witness_RD, "the sample"), as_tensor(picks.z_ND, "picks")
@@ -492,7 +492,7 @@ def _result(
     confidence: float,
     ids: list[str] | None,
 ) -> ShardedResult:
-    """The picks with their exact gains, and the bound."""
+    """Return the picks with their exact gains, and the bound."""
     value, rows, certificate = float(told.gain_K.sum()), work.source.rows, None
     if sample:
         rise, whole = float(told.rise_N.sum()) * rows / sample, sample == rows

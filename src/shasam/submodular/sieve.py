@@ -24,7 +24,7 @@ from shasam.types import Selection
 
 @njit(cache=True, nogil=True, fastmath=True)
 def rise(block_CR, c, best_SR, s):
-    """Σ_r max(K_cr - best_sr, 0) in float64."""
+    """Return Σ_r max(K_cr - best_sr, 0) in float64."""
     total = 0.0
     for r in range(best_SR.shape[1]):
         total += max(block_CR[c, r] - best_SR[s, r], 0)
@@ -33,7 +33,7 @@ def rise(block_CR, c, best_SR, s):
 
 @njit(cache=True, nogil=True, fastmath=True)
 def row_sums(block_CR):
-    """What each candidate is worth alone, in float64."""
+    """Return what each candidate is worth alone, in float64."""
     sum_C = np.empty(block_CR.shape[0], np.float64)
     for c in range(block_CR.shape[0]):
         total = 0.0
@@ -147,7 +147,7 @@ class Sieve:
 
     @torch.no_grad()
     def see(self, z: Any) -> None:
-        """The next rows (B, D) of the stream."""
+        """Take the next rows (B, D) of the stream."""
         z_BD = kernels.as_features_like(z, "the rows of the stream", self.z_RD).detach()
         for z_CD in z_BD.split(_TOGETHER):
             block_CR = kernels.similarity_matrix(z_CD, self.z_RD, self.similarity, self.gamma)
@@ -177,7 +177,7 @@ class Sieve:
         self.seen += len(block)
 
     def _renew(self) -> None:
-        """Sieves for all thresholds between max(LB, Δ)/32k and Δ; the others go."""
+        """Make sieves for all thresholds between max(LB, Δ)/32k and Δ; the others go."""
         if self._largest <= 0:
             return
         step = math.log1p(self.epsilon)
@@ -200,7 +200,7 @@ class Sieve:
         self._power = np.concatenate([self._power[keep], fresh])
 
     def selection(self) -> Selection:
-        """The best sieve: numbers of rows in the order of the stream, from 0; at most k."""
+        """Return the best sieve: numbers of rows in the order of the stream, from 0; at most k."""
         if self.seen == 0:
             raise InputError("the stream has shown no row yet; there is nothing to select from")
         best = int(self._value.argmax()) if self.sieves else 0

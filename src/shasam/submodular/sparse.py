@@ -63,7 +63,7 @@ def keep_nearest(block_TC, first_row, own_C, value_TK, index_TK):
 
 @njit(cache=True, nogil=True)
 def _place(index_NK, i, j):
-    """Where j stands among the neighbours of i; -1 where it does not."""
+    """Return where j stands among the neighbours of i; -1 if it does not."""
     for s in range(index_NK.shape[1]):
         if index_NK[i, s] == j:
             return s
@@ -72,7 +72,7 @@ def _place(index_NK, i, j):
 
 @njit(cache=True, nogil=True)
 def by_element(index_NK, value_NK, own_N, symmetric):
-    """The edges by element, every element with an edge to itself.
+    """Return the edges by element, every element with an edge to itself.
 
     Symmetric: i and j are joined if either is near the other, with one value both ways.
     """
@@ -135,7 +135,7 @@ def raise_best(start, row, value, v, best_N):
 
 @njit(cache=True, nogil=True)
 def _renew_block(start, row, value, best_N, candidates, bound, b, cut):
-    """New gains in block b where the old one reaches the cut; how many there were."""
+    """Return new gains in block b where the old one reaches the cut; how many there were."""
     renewed = 0
     for c in range(b * BLOCK, min((b + 1) * BLOCK, candidates.shape[0])):
         if bound[c] >= cut:
@@ -146,7 +146,7 @@ def _renew_block(start, row, value, best_N, candidates, bound, b, cut):
 
 @njit(cache=True, nogil=True)
 def sparse_greedy(start, row, value, best_N, candidates, k, lazy):
-    """k greedy picks; a gain is looked at again only if its old value could still win."""
+    """Return k greedy picks; a gain is looked at again only if its old value could still win."""
     bound = sparse_gains(start, row, value, best_N, candidates)
     tops = block_tops(bound)
     indices, gains = np.empty(k, np.int64), np.empty(k, np.float64)
@@ -189,7 +189,7 @@ _FAISS_ROWS = 8192  # rows that are looked up at a time
 def nearest(
     z_ND: Tensor, own_C: np.ndarray, k: int, similarity: Similarity, gamma: float | None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Element and similarity (N, k) of near elements among ``own_C``; -1 and 0 where none is left.
+    """Find near elements among ``own_C`` and similarities, (N, k); -1 and 0 if none is left.
 
     The graph is built by one thread, because it depends on the order in which elements arrive;
     looking up uses as many as torch.
@@ -223,7 +223,7 @@ def _chunks(points: np.ndarray) -> list[np.ndarray]:
 
 
 def _without_itself(found_NM: np.ndarray, own_C: np.ndarray, k: int) -> np.ndarray:
-    """The first k of every row that are not the row; -1 where faiss found fewer."""
+    """Return the first k of every row that are not the row; -1 where faiss found fewer."""
     named_NM = np.where(found_NM < 0, -1, own_C[found_NM])
     named_NM[named_NM == np.arange(len(named_NM))[:, None]] = -1
     order_NM = np.argsort(named_NM < 0, axis=1, kind="stable")
@@ -236,7 +236,7 @@ def _without_itself(found_NM: np.ndarray, own_C: np.ndarray, k: int) -> np.ndarr
 def _similarities(
     z_ND: Tensor, start: int, index_BK: np.ndarray, similarity: Similarity, gamma: float | None
 ) -> np.ndarray:
-    """S of every row and its neighbours; 0 where there is none."""
+    """Return S of every row and its neighbours; 0 if there is none."""
     x_BD = z_ND[start : start + len(index_BK)]
     y_BKD = z_ND[torch.from_numpy(np.maximum(index_BK, 0)).long()]
     if similarity == "rbf":
@@ -345,7 +345,9 @@ class Neighbours(Gram):
         )
 
     def _search(self, progress: Callable[[int, int], None] | None) -> tuple[np.ndarray, np.ndarray]:
-        """The k nearest of every row, in tiles of similarities, rows side by side on threads."""
+        """Return the k nearest of every row, in tiles of similarities, rows side by side on
+        threads.
+        """
         z_ND = self.z_ND.detach().cpu()
         mapped_ND = kernels.mapped_features(z_ND, self.similarity)
         own = np.arange(self.n) if self.among is None else self.among.cpu().numpy()
@@ -376,13 +378,16 @@ class Neighbours(Gram):
         return index_NK, value_NK
 
     def _found(self) -> tuple[np.ndarray, np.ndarray]:
-        """As ``_search``, by faiss."""
+        """Search as ``_search`` does, by faiss."""
         own = np.arange(self.n) if self.among is None else self.among.cpu().numpy()
         z_ND = self.z_ND.detach().cpu()
         return nearest(z_ND, own, self.k, self.similarity, self.gamma)
 
     def _own(self) -> np.ndarray:
-        """S_vv of every element; -1 where it cannot be picked. A zero vector is like nothing."""
+        """Return s_vv of every element.
+
+        -1 where it cannot be picked. A zero vector is like nothing.
+        """
         z_ND = self.z_ND.detach()
         own_N = torch.ones(self.n, dtype=self.dtype)
         if self.similarity == "cosine":
@@ -396,7 +401,10 @@ class Neighbours(Gram):
         return own_N.numpy()
 
     def values(self, element_E: Tensor, edge_E: Tensor) -> Tensor:
-        """S of some edges of some elements; computed anew where the features ask for a gradient."""
+        """Return S of some edges of some elements.
+
+        Computed anew where the features ask for a gradient.
+        """
         stored = torch.from_numpy(self.value_E)[edge_E.cpu()].to(self.device)
         if not self.z_ND.requires_grad or not torch.is_grad_enabled():
             return stored
@@ -409,7 +417,7 @@ class Neighbours(Gram):
         return cosine_E if self.similarity == "cosine" else (1 + cosine_E) / 2
 
     def edges_of(self, index: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Element, represented row and number of every edge of some elements."""
+        """Return element, represented row and number of every edge of some elements."""
         picked = index.cpu().numpy()
         first, last = self.start_N1[picked], self.start_N1[picked + 1]
         edge_E = np.concatenate(
@@ -420,7 +428,7 @@ class Neighbours(Gram):
         return element_E, row_E, torch.from_numpy(edge_E).to(self.device)
 
     def block(self, rows: Tensor | None, columns: Tensor) -> Tensor:
-        """S between two index sets as a dense matrix; None is everything."""
+        """Return S between two index sets as a dense matrix; None is everything."""
         element_E, row_E, edge_E = self.edges_of(columns)
         place_N = torch.zeros(self.n, dtype=torch.int64, device=self.device)
         place_N[columns] = torch.arange(len(columns), device=self.device)

@@ -90,7 +90,7 @@ def _rows(X: Any, name: str) -> Array:
 
 
 def _kernel(sijs: Any, data: Any, other: Any, metric: str, shape: tuple[int, int]) -> Array:
-    """Given similarities, or those of ``data`` (columns) against ``other`` (rows), checked."""
+    """Check given similarities, or make those of ``data`` (columns) against ``other`` (rows)."""
     if sijs is None and data is None:
         raise InputError("give the similarities or the data that they are computed from")
     if sijs is not None:
@@ -103,7 +103,7 @@ def _kernel(sijs: Any, data: Any, other: Any, metric: str, shape: tuple[int, int
 
 
 def _cross(sijs: Any, data: Any, other: Any, metric: str, n: int, many: int) -> Array:
-    """(n, many): elements against a query or a private set."""
+    """Return (n, many): elements against a query or a private set."""
     if sijs is None and other is None:
         raise InputError("give the similarities to the query or private set, or its data")
     made = create_kernel(other, "dense", metric, X_rep=data) if sijs is None else sijs
@@ -116,7 +116,7 @@ def _joined(blocks: list[list[Array]]) -> Array:
 
 
 def _shown(kernel: Array) -> Array:
-    """Facility location counts a negative similarity as 0, as submodlib does."""
+    """Count a negative similarity as 0 for facility location, as submodlib does."""
     return np.ascontiguousarray(np.maximum(kernel, 0))
 
 
@@ -139,11 +139,11 @@ class SetFunction:
         return set(self.effective_ground)
 
     def evaluate(self, X: set[int]) -> float:
-        """f of a set."""
+        """Compute f of a set."""
         return float(self.f(self._elements(X)).detach()) if X else 0.0
 
     def marginalGain(self, X: set[int], element: int) -> float:
-        """What an element adds to a set."""
+        """Return what an element adds to a set."""
         given, (v,) = self._elements(X), self._elements({element})
         if element in X:
             return 0.0
@@ -162,7 +162,7 @@ class SetFunction:
         costSensitiveGreedy: bool = False,
         seed: int = 0,
     ) -> list[tuple[int, float]]:
-        """Elements in the order of greedy picking, each with its gain.
+        """Return elements in the order of greedy picking, each with its gain.
 
         ``verbose`` and ``show_progress`` are accepted and print nothing.
         """

@@ -31,17 +31,17 @@ PROGRESS = 0.37  # so that ramps and late starts are under way
 
 
 def small_resnet() -> Encoder:
-    """ResNet-18 of width 8: the shape of the real one, in milliseconds."""
+    """Return ResNet-18 of width 8: the shape of the real one, in milliseconds."""
     return ResNet18("imagenet", 8, 16)
 
 
 def small_vit() -> Encoder:
-    """A ViT of two blocks."""
+    """Return a ViT of two blocks."""
     return ViT("tiny", SIZE, 16, depth=2)
 
 
 def small_mlp() -> Encoder:
-    """A perceptron of two hidden layers."""
+    """Return a perceptron of two hidden layers."""
     return MLP(NUMBERS, width=16, depth=2)
 
 
@@ -86,7 +86,7 @@ class Lab:
         self.images = 0.3 * noise + 0.6 * shift_t[self.t_N] + 0.5 * shift_s[self.s_N]
 
     def build(self, seed: int = 0, changes: Mapping[str, float] | None = None) -> Method:
-        """A fresh method with the weights of a seed, and some settings changed."""
+        """Return a fresh method with the weights of a seed, and some settings changed."""
         config = self.config.model_copy(update=changes) if changes else self.config
         groups = 0 if self.number else self.groups
         torch.manual_seed(seed)
@@ -112,13 +112,13 @@ class Lab:
         return plan_of(method, stage, data)
 
     def partly_known(self) -> Lab:
-        """The same, with every other row without a group."""
+        """Return the same, with every other row without a group."""
         other = copy.copy(self)
         other.s_N = torch.where(torch.arange(len(self.s_N)) % 2 == 1, -1, self.s_N)
         return other
 
     def batches(self, method: Method, stage: Stage, count: int, size: int = 16) -> Iterator[Batch]:
-        """Batches as the trainer would draw them."""
+        """Yield batches as the trainer would draw them."""
         plan = self.plan(method, stage, size)
         plan.total_steps = count
 
@@ -140,7 +140,7 @@ class Lab:
         triplets: tuple = (),
         same: bool = False,
     ) -> Batch:
-        """The batch of some rows; ``same`` gives all of them one picture."""
+        """Return the batch of some rows; ``same`` gives all of them one picture."""
         images = self.images[rows]
         if same:
             images = images[:1].expand_as(images)
@@ -163,7 +163,7 @@ class Lab:
         )
 
     def validation(self, method: Method) -> Predictions:
-        """Predictions on all images, with scores that are wrong now and then."""
+        """Return predictions on all images, with scores that are wrong now and then."""
         method.eval()
         with torch.no_grad():
             features = method.features(self.images)
@@ -197,7 +197,7 @@ def _features(method: Method, images: Tensor) -> dict[str, Tensor]:
 def optimizers(
     method: Method, stage: Stage, name: str = "sgd", lr: float = 0.01
 ) -> dict[str, torch.optim.Optimizer]:
-    """One per group of the stage, with the method's own settings where it has some."""
+    """Return one per group of the stage, with the method's own settings where it has some."""
     spec = StageSpec.model_validate(
         {"steps": 1, "optimizer": name, "lr": lr, "momentum": 0.0, "weight_decay": 0.0}
     )
@@ -211,7 +211,7 @@ def optimizers(
 def yields(
     method: Method, batch: Batch, stage: Stage, seed: int = 11
 ) -> Iterator[tuple[str, Losses]]:
-    """The method's steps on a batch; after each, gradients of its own group are in place.
+    """Yield the method's steps on a batch; after each, gradients of its own group are in place.
 
     Like the trainer it computes the gradients of the yielded group alone. The caller steps, or
     leaves the weights where they are.
@@ -234,14 +234,14 @@ def take_steps(
     batches: Iterator[Batch],
     optimizers: dict[str, torch.optim.Optimizer],
 ) -> None:
-    """Plain training on some batches."""
+    """Train plainly on some batches."""
     for batch in batches:
         for group, _ in yields(method, batch, stage):
             optimizers[group].step()
 
 
 def trained(lab: Lab, changes: Mapping[str, float] | None = None) -> dict[str, Tensor]:
-    """The parameters after three steps of every stage."""
+    """Return the parameters after three steps of every stage."""
     method = lab.build(changes=changes)
     for stage in method.stages():
         take_steps(method, stage, lab.batches(method, stage, 3), optimizers(method, stage))
@@ -249,5 +249,5 @@ def trained(lab: Lab, changes: Mapping[str, float] | None = None) -> dict[str, T
 
 
 def copies(names: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Tensors as they are now, whatever becomes of them."""
+    """Return tensors as they are now, whatever becomes of them."""
     return {name: p.detach().clone() for name, p in names.items()}

@@ -35,7 +35,7 @@ LogitsOracle = Callable[[Method, Tensor], Tensor]
 
 
 def finite_at_edges(lab: Lab) -> None:
-    """Empty cells, one group, one class, two images, one picture many times."""
+    """Check empty cells, one group, one class, two images, one picture many times."""
     t_N, s_N = lab.t_N, lab.s_N
     rows = torch.arange(len(t_N))
     edges = {
@@ -58,7 +58,7 @@ def finite_at_edges(lab: Lab) -> None:
 
 
 def finite_in_bfloat16(lab: Lab) -> None:
-    """Losses and gradients under autocast."""
+    """Check losses and gradients under autocast."""
     method = lab.build()
     for stage in method.stages():
         for batch in lab.batches(method, stage, 2):
@@ -78,7 +78,7 @@ def _finite(method: Method, batch: Batch, stage: object, word: str) -> None:
 
 
 def deterministic(lab: Lab) -> None:
-    """Two runs with one seed end with the same weights."""
+    """Check that two runs with one seed end with the same weights."""
     first, second = trained(lab), trained(lab)
     for name, value in first.items():
         if not torch.equal(value, second[name]):
@@ -86,7 +86,7 @@ def deterministic(lab: Lab) -> None:
 
 
 def predictions(lab: Lab, oracle_logits: LogitsOracle | None) -> str | None:
-    """Shapes, independence of neighbours, and that predicting changes nothing."""
+    """Check shapes, independence of neighbours, and that predicting changes nothing."""
     method = lab.build()
     for stage in method.stages():
         take_steps(method, stage, lab.batches(method, stage, 3), optimizers(method, stage))
@@ -114,7 +114,7 @@ def predictions(lab: Lab, oracle_logits: LogitsOracle | None) -> str | None:
 
 
 def saved_and_loaded(lab: Lab) -> None:
-    """What is loaded scores, decides and goes on training alike."""
+    """Check that what is loaded scores, decides and goes on training alike."""
     method = lab.build()
     for stage in method.stages():
         steppers = optimizers(method, stage, "adam", 5e-3)
@@ -145,7 +145,7 @@ def saved_and_loaded(lab: Lab) -> None:
 
 
 def overfits(lab: Lab, early_steps: int, rounds: int = 8, steps: int = 40) -> None:
-    """It can overfit a few images: 99 % training accuracy."""
+    """Check that it can overfit a few images: 99 % training accuracy."""
     method = lab.build()
     *early, last = method.stages()
     for stage in early:
@@ -204,12 +204,12 @@ class ScriptedEncoder:
         self.now_ND = self.base_ND + torch.randn(self.base_ND.shape, generator=self.generator)
 
     def __call__(self, rows: Tensor) -> Tensor:
-        """Un-augmented images embedded by the present weights, as a trainer's ``embed`` does."""
+        """Embed un-augmented images by the present weights, as a trainer's ``embed`` does."""
         self._keep(rows, self.now_ND[rows])
         return self.now_ND[rows].clone().requires_grad_()
 
     def views(self, rows: Tensor, count: int) -> Tensor:
-        """What a training step sees of the same rows: views (V*B, D) of unit length."""
+        """Return what a training step sees of the same rows: views (V*B, D) of unit length."""
         z = F.normalize(torch.cat([self.now_ND[rows].roll(v, 1) for v in range(count)]), dim=1)
         self._keep(rows, z.unflatten(0, (count, len(rows))).mean(0))
         return z
@@ -284,13 +284,13 @@ def _labels(lab: Lab, drawn: Draw) -> None:
 
 
 def _nearest_rows(encoder: ScriptedEncoder, ground: Ground) -> tuple[Tensor, Tensor]:
-    """Whose embeddings a ground set has: the cosine to the nearest that is known, and its row."""
+    """Find whose embeddings a ground set has: cosine to the nearest that is known, and its row."""
     cosine, rows_V = (F.normalize(ground.z_VD, dim=1) @ encoder.last_ND.T).max(dim=1)
     return cosine, rows_V
 
 
 def _memberships(plan: WindowPlan, drawn: Draw) -> None:
-    """The weights of a triplet are those of one window of the step, and none is 0."""
+    """Check that the weights of a triplet are those of one window of the step, and none is 0."""
     windows = plan.windows
     near_BK = windows.near(drawn.rows_B, plan.middles).float()
     for triplet in drawn.triplets:
@@ -308,7 +308,7 @@ def _memberships(plan: WindowPlan, drawn: Draw) -> None:
 
 
 def _in_one_window(plan: WindowPlan, rows_V: Tensor, pools: Pools) -> None:
-    """Candidates belong to their set more than to another, by one window of the step."""
+    """Check that candidates belong to their set more than to another, by one window of the step."""
     near = [plan.windows.near(rows_V[getattr(pools, name)], plan.middles) > 0.5 for name in SETS]
     if not bool((near[0].all(0) & (~near[1]).all(0) & near[2].all(0)).any()):
         raise ContractError("candidates of a window do not belong to it, or positives do")
@@ -323,7 +323,9 @@ def _picked(
     pools: Pools,
     mined: MinedSets,
 ) -> None:
-    """What the miner was given is young enough and has the right labels; its picks are used."""
+    """Check that what the miner was given is fresh and has the right labels, and its picks are
+    used.
+    """
     if ground.z_VD.requires_grad:
         raise ContractError("the embeddings that it mines have a gradient")
     cosine, rows_V = _nearest_rows(encoder, ground)
@@ -375,7 +377,7 @@ Oracle = Callable[[Method, Batch, str], Sequence["Tensor | Mapping[str, Tensor] 
 
 
 def objective(lab: Lab, oracle: Oracle | None) -> str | None:
-    """Losses and gradients of every yield are those of the oracle."""
+    """Compare losses and gradients of every yield with those of the oracle."""
     if oracle is None:
         return "no oracle given"
     method = lab.build()
@@ -450,7 +452,7 @@ def _same_gradient(name: str, own: Tensor, wanted: Tensor, whose: str, scale: fl
 
 
 def _weights(lab: Lab) -> dict[str, str | None]:
-    """Fields of the configuration that weigh a part, and what is left at 0."""
+    """Return fields of the configuration that weigh a part, and what is left at 0."""
     found = {}
     for name, info in type(lab.config).model_fields.items():
         extra = info.json_schema_extra
@@ -460,7 +462,7 @@ def _weights(lab: Lab) -> dict[str, str | None]:
 
 
 def parts_are_alive(lab: Lab) -> str | None:
-    """Every field that weighs a part of the loss changes what is learnt."""
+    """Check that every field that weighs a part of the loss changes what is learnt."""
     weights = _weights(lab)
     if not weights:
         return "its Config marks no weight"
@@ -479,7 +481,7 @@ def parts_are_alive(lab: Lab) -> str | None:
 
 
 def plain_at_zero(lab: Lab) -> str | None:
-    """With the marked weights at 0 the gradients are those of cross-entropy."""
+    """Check that with the marked weights at 0 the gradients are those of cross-entropy."""
     zeros = {name: 0.0 for name, rest in _weights(lab).items() if rest == "ce"}
     if not zeros:
         return "its Config promises nothing at weight 0"
@@ -504,7 +506,7 @@ def plain_at_zero(lab: Lab) -> str | None:
 
 
 def targets_matter(lab: Lab) -> None:
-    """Other targets give other losses."""
+    """Check that other targets give other losses."""
     method = lab.build()
     for stage in method.stages():
         batch = next(lab.batches(method, stage, 1))
@@ -520,7 +522,9 @@ def targets_matter(lab: Lab) -> None:
 
 
 def rows_without_group(lab: Lab) -> str | None:
-    """Rows without a group teach the target, and are in no set and taken for none of the groups."""
+    """Check that rows without a group teach the target, and are in no set and of none of the
+    groups.
+    """
     if not lab.method.unknown_groups:
         return "it needs the group of every row"
     method, partly, taught = lab.build(), lab.partly_known(), False
@@ -559,7 +563,7 @@ def rows_without_group(lab: Lab) -> str | None:
 
 
 def along_a_number(lab: Lab) -> str | None:
-    """The promises that a sensitive number could break, with soft sets in place of groups."""
+    """Check the promises that a sensitive number could break, with soft sets in place of groups."""
     if not lab.method.continuous:
         return "it takes groups alone"
     other = replace(lab, number=True)
@@ -715,7 +719,7 @@ def _description(lab: Lab) -> None:
 
 
 def _check_dial(cls: type[Method]) -> None:
-    """The strength is an option of the method, and its values are allowed and differ."""
+    """Check that the strength is an option of the method; its values are allowed and differ."""
     if cls.dial is None:
         return
     option, values = cls.dial.option, cls.dial.values

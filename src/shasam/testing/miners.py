@@ -67,7 +67,7 @@ def check_miner(miner: Miner, *, k: int = 6, seed: int = 0) -> None:
 def _check_order(
     miner: Miner, z_ND: torch.Tensor, t_N: torch.Tensor, s_N: torch.Tensor, k: int
 ) -> None:
-    """The order of the rows is that of files on a disk: it must not decide what is mined."""
+    """Check that the order of the rows, that of files on a disk, does not decide what is mined."""
     seeds = [torch.Generator().manual_seed(seed) for seed in (1, 2)]
     with_other_seed = [miner.mine(z_ND, t_N, s_N, k, g, pair=(0, 1)) for g in seeds]
     if set(with_other_seed[0].negatives.tolist()) != set(with_other_seed[1].negatives.tolist()):

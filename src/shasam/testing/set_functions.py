@@ -111,7 +111,7 @@ class _Lab:
         self.tolerance = torch.finfo(self.f.dtype).eps ** 0.5 * max(scale, 1e-300)
 
     def subset(self, spare: int = 0) -> list[int]:
-        """A random part of the pool in random order, with some elements left over."""
+        """Return a random part of the pool in random order, with some elements left over."""
         most = max(len(self.pool) - spare, 0)
         size = int(self.random.integers(0, most + 1))
         return [int(v) for v in self.random.permutation(self.pool)[:size]]
@@ -146,7 +146,10 @@ class _Lab:
         return gains.detach().double().cpu()
 
     def same(self, one: Tensor, other: Tensor, law: Callable[[int], str]) -> None:
-        """Two rows of gains must agree; ``law`` makes the sentence from the first that does not."""
+        """Check that two rows of gains agree.
+
+        ``law`` makes the sentence from the first that does not.
+        """
         for c, (a, b) in enumerate(zip(one.tolist(), other.tolist(), strict=True)):
             if not abs(a - b) <= self.tolerance:
                 raise ContractError(f"{self.name}: {law(c)}; {a:.9g} against {b:.9g}")
@@ -319,7 +322,7 @@ def _monotone(lab: _Lab) -> None:
 
 
 def _greedy(lab: _Lab) -> None:
-    """``maximize`` with the function's own compiled walk: distinct picks, true gains, no better."""
+    """Check ``maximize`` by the function's own walk: distinct picks, true gains, no better."""
     f, k = lab.f, min(len(lab.pool), 6)
     pool = torch.tensor(lab.pool, dtype=torch.int64, device=f.device)
     for optimizer in ("naive", "lazy") if f.submodular else ("naive",):
@@ -348,7 +351,7 @@ def _greedy(lab: _Lab) -> None:
 
 
 def _gradient(lab: _Lab) -> None:
-    """f(A) may have a gradient; then it is finite."""
+    """Check that a gradient, if f(A) has one, is finite."""
     with torch.enable_grad():
         value = lab.f(lab.pool)
     leaves = _leaves(value)
@@ -362,7 +365,7 @@ def _gradient(lab: _Lab) -> None:
 
 
 def _leaves(value: Tensor) -> list[Tensor]:
-    """The tensors that f was made of and that ask for a gradient."""
+    """Return the tensors that f was made of and that ask for a gradient."""
     found: list[Tensor] = []
     seen, stack = set(), [value.grad_fn]
     while stack:

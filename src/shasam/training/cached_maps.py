@@ -74,15 +74,18 @@ class CachedMaps:
         return self.data.attributes
 
     def rows(self, split: str) -> np.ndarray:
-        """Row numbers of "train", "val" or "test"."""
+        """Return row numbers of "train", "val" or "test"."""
         return self.data.rows(split)
 
     def images(self, rows: np.ndarray | Tensor) -> Tensor:
-        """The maps of images as they are."""
+        """Return the maps of images as they are."""
         return self._maps(rows, np.zeros(len(rows), np.int64))
 
     def views(self, rows: Tensor, seed: int, draw: int, views: int, flip: float) -> Tensor:
-        """(V*B, C, h, w): mirrored with probability ``flip``; a second view is the other one."""
+        """Return (V*B, C, h, w): mirrored with probability ``flip``.
+
+        A second view is the other one.
+        """
         chance_B = uniform_torch(keys_torch(seed, draw, rows), 1)[:, 0]
         first_B = (chance_B < flip).long()
         sides = [(first_B + view) % 2 for view in range(views)]
@@ -104,7 +107,7 @@ def cached_maps(
     device: torch.device,
     say: Callable[[str], None] = lambda text: None,
 ) -> CachedMaps:
-    """The data with the maps of its images: those that are kept, or computed now."""
+    """Return the data with the maps of its images: those that are kept, or computed now."""
     if not isinstance(data, Dataset) or not isinstance(data.store, Store):
         raise DataError("model.cache is for images that are packed; leave it out here")
     encoder = build_encoder(model, size)
@@ -184,7 +187,7 @@ def _pixels(store: Store, rows: np.ndarray, device: torch.device) -> Tensor:
 
 
 def _key(encoder: Encoder, model: ModelSpec, store: Store) -> str:
-    """A hash of all that the maps depend on."""
+    """Return a hash of all that the maps depend on."""
     frozen = {id(p) for p in encoder.frozen}
     names = {name for name, p in encoder.named_parameters() if id(p) in frozen}
     modules = {name.rpartition(".")[0] for name in names}

@@ -40,7 +40,7 @@ class Checkpoint:
         return _digest(self.state)[:12]
 
     def part(self, prefix: str) -> dict[str, Tensor]:
-        """The tensors under a prefix, with the prefix taken off."""
+        """Return the tensors under a prefix, with the prefix taken off."""
         return {
             name[len(prefix) + 1 :]: tensor
             for name, tensor in self.tensors.items()
@@ -49,7 +49,7 @@ class Checkpoint:
 
 
 def to_bytes(tensors: dict[str, Tensor]) -> bytes:
-    """safetensors of the tensors; those that share memory are written once for each name."""
+    """Return safetensors of the tensors; those that share memory are written once for each name."""
     seen: set[int] = set()
     apart = {}
     for name, tensor in tensors.items():
@@ -99,7 +99,7 @@ def _delete_old(folder: Path, numbers: list[int]) -> None:
 
 
 def load_checkpoint(folder: Path, say: Callable[[str], None]) -> Checkpoint | None:
-    """The newest good checkpoint, or None where there never was one."""
+    """Return the newest good checkpoint, or None if there never was one."""
     numbers = _numbers(folder)
     for number in reversed(numbers):
         try:
@@ -145,7 +145,7 @@ def must_fit() -> Iterator[None]:
 
 
 def _read_verified(path: Path) -> tuple[dict[str, Any], bytes]:
-    """The JSON and the tensors' bytes of a checkpoint whose two hashes are right."""
+    """Return the JSON and the tensors' bytes of a checkpoint whose two hashes are right."""
     try:
         root = path.parent.parent
         text = read_bytes(path, within=root)

@@ -30,7 +30,7 @@ M = TypeVar("M", bound=nn.Module)
 
 
 def prepare(method: M, device: torch.device | str, *, training: bool = False) -> M:
-    """The method on the device in the memory format of all our computing.
+    """Return the method on the device in the memory format of all our computing.
 
     Unless it is to be trained (the trainer sets the modes of each stage), the method is put into
     evaluation mode and its parameters are frozen.
@@ -45,7 +45,7 @@ def prepare(method: M, device: torch.device | str, *, training: bool = False) ->
 
 
 def prepare_images(images_u8: Tensor, device: torch.device | str) -> Tensor:
-    """Un-augmented images as the network reads them: (B, 3, H, W), -1 to 1.
+    """Prepare un-augmented images as the network reads them: (B, 3, H, W), -1 to 1.
 
     Vectors, and cached maps in half precision, keep their values.
     """
@@ -84,7 +84,7 @@ class TrainingData(Protocol):
 
 @contextmanager
 def evaluating(module: nn.Module) -> Iterator[None]:
-    """Evaluation mode and no gradients; afterwards every submodule is as it was."""
+    """Switch to evaluation without gradients; afterwards every submodule is as it was."""
     modes = [(m, m.training) for m in module.modules()]
     module.eval()
     try:
@@ -101,7 +101,7 @@ def on_images(
     batches: Iterable[Tensor],
     fabric: Fabric,
 ) -> dict[K, Tensor]:
-    """``apply`` to batches of uint8 images: named float tensors (n, D) on the CPU."""
+    """Run ``apply`` on batches of uint8 images: named float tensors (n, D) on the CPU."""
     found: dict[K, list[Tensor]] = {}
     with evaluating(method), fabric.autocast():
         for images_u8 in batches:
@@ -118,7 +118,7 @@ def on_rows(
     fabric: Fabric,
     batch_size: int = BATCH,
 ) -> dict[K, Tensor]:
-    """``apply`` to the images of ``rows``, in batches: named float tensors (n, D) on the CPU."""
+    """Run ``apply`` on the images of ``rows``, in batches: float tensors (n, D) on the CPU."""
     batches = (data.images(part) for part in rows.split(batch_size)) if len(rows) else ()
     return on_images(apply, method, batches, fabric)
 
@@ -126,14 +126,14 @@ def on_rows(
 def features_of(
     method: Method, data: TrainingData, rows: Tensor, fabric: Fabric, batch_size: int = BATCH
 ) -> dict[str, Tensor]:
-    """The method's features of rows."""
+    """Return the method's features of rows."""
     return on_rows(method.features, method, data, rows, fabric, batch_size)
 
 
 def to_predictions(
     scores_nC: Tensor, data: TrainingData, rows: Tensor, method: Method | None = None
 ) -> Predictions:
-    """Scores before the softmax to predictions, with the labels of the rows.
+    """Turn scores before the softmax into predictions, with the labels of the rows.
 
     With ``method`` they are its own scores, which have its temperature where it was calibrated.
     """
@@ -154,7 +154,10 @@ def to_predictions(
 def read_rows(
     method: Method, data: TrainingData, rows: Tensor, fabric: Fabric
 ) -> tuple[dict[str, Tensor], dict[str, Predictions]]:
-    """Features and predictions of rows, by kind, before ``method.decide``; the first is its own."""
+    """Return features and predictions of rows, by kind, before ``method.decide``.
+
+    The first is its own.
+    """
 
     def both(images: Tensor) -> dict[tuple[str, str], Tensor]:
         features = method.features(images)
@@ -189,14 +192,14 @@ L2 = 1e-3  # strength of a linear probe's penalty
 
 
 def linear_guess(fit_x: Tensor, fit_y: Tensor, read_x: Tensor, labels: int) -> Tensor:
-    """What a logistic regression (L2 1e-3, L-BFGS) says of ``read_x``."""
+    """Return what a logistic regression (L2 1e-3, L-BFGS) says of ``read_x``."""
     x, read = _standardised(fit_x, read_x)
     w, b = _logistic(x, fit_y, labels, _alike(fit_y, labels))
     return (read @ w + b).argmax(1)
 
 
 def linear_head(x: Tensor, y: Tensor, labels: int, strength: float = L2) -> tuple[Tensor, Tensor]:
-    """Weights (labels, D) and bias of such a regression on features as they are.
+    """Return weights (labels, D) and bias of such a regression on features as they are.
 
     Rows count as they come, so that its softmax estimates the probabilities of the label.
     """
@@ -223,7 +226,7 @@ def _logistic(
 
 
 def mlp_guess(fit_x: Tensor, fit_y: Tensor, read_x: Tensor, labels: int) -> Tensor:
-    """What one hidden layer of 64 (full batches, AdamW 1e-2, weight decay 1e-2) says."""
+    """Return what one hidden layer of 64 (full batches, AdamW 1e-2, weight decay 1e-2) says."""
     x, read = _standardised(fit_x, read_x)
     weight = _alike(fit_y, labels)
     generator = torch.Generator().manual_seed(0)
@@ -248,7 +251,7 @@ def mlp_guess(fit_x: Tensor, fit_y: Tensor, read_x: Tensor, labels: int) -> Tens
 def linear_probe(
     fit_x: Tensor, fit_y: np.ndarray, test_x: Tensor, test_y: np.ndarray, labels: int
 ) -> float:
-    """Accuracy of a linear probe.
+    """Return accuracy of a linear probe.
 
     For groups it is fitted on validation features, where groups and targets are as in the test
     split: a probe fitted on biased training data would guess the group from the target.
@@ -263,10 +266,10 @@ def within_class(
     read: tuple[Tensor, np.ndarray, np.ndarray],
     groups: int,
 ) -> float | None:
-    """How well the group is read among images of one class: recall, averaged over groups, classes.
+    """Measure how well the group is read within a class: recall, averaged over groups, classes.
 
     ``fit`` and ``read`` are features, targets and groups. Within a class the target says nothing
-    about the group, so that what is read is leakage. 1/groups is chance. None where no class has
+    about the group, so that what is read is leakage. 1/groups is chance. None if no class has
     two groups in both.
     """
     recalls = []
@@ -289,7 +292,7 @@ def _standardised(fit_x: Tensor, read_x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _alike(y: Tensor, labels: int) -> Tensor:
-    """Weights with which every value of the label counts the same."""
+    """Return weights with which every value of the label counts the same."""
     return torch.bincount(y, minlength=labels).clamp(min=1).double().reciprocal()
 
 
@@ -299,7 +302,7 @@ def _alike(y: Tensor, labels: int) -> Tensor:
 
 
 def mean_cosine(z: Tensor) -> float:
-    """Mean cosine over pairs of different rows: (|sum of unit rows|^2 - n) / (n (n - 1))."""
+    """Return mean cosine over pairs of different rows: (|sum of unit rows|^2 - n) / (n (n - 1))."""
     z = F.normalize(z.double(), dim=1)
     n = len(z)
     total = z.sum(0)
@@ -307,7 +310,9 @@ def mean_cosine(z: Tensor) -> float:
 
 
 def effective_rank(z: Tensor) -> float:
-    """exp(entropy) of the normalised singular values of the unit rows (Roy and Vetterli, 2007)."""
+    """Return exp(entropy) of the normalised singular values of the unit rows (Roy and Vetterli,
+    2007).
+    """
     singular = torch.linalg.svdvals(F.normalize(z.double(), dim=1))
     share = singular / singular.sum().clamp(min=1e-12)
     return float(torch.exp(-(share * torch.log(share.clamp(min=1e-12))).sum()))

@@ -49,7 +49,9 @@ class InferredGroups:
     summary: Mapping[str, Any]
 
     def as_bytes(self, manifest: Manifest) -> bytes:
-        """The content of ``groups.parquet``: id, sensitive and probability of each of the rows."""
+        """Return the content of ``groups.parquet``: id, sensitive and probability of each of the
+        rows.
+        """
         table = pa.table(
             {
                 "id": manifest.table.column("id").take(pa.array(self.rows_n)),
@@ -88,7 +90,7 @@ class InferredGroups:
             raise DataError(f"{path} cannot be read as inferred groups: {error}") from error
 
     def manifest(self, manifest: Manifest) -> Manifest:
-        """The manifest with these groups in place of the unknown ones."""
+        """Return the manifest with these groups in place of the unknown ones."""
         s_N = manifest.s_N.copy()
         s_N[self.rows_n] = self.group_n
         place = manifest.table.schema.get_field_index("sensitive")
@@ -159,7 +161,7 @@ def infer_groups(data: TrainingData, seed: int) -> InferredGroups:
 
 
 def cross_fitted(x_nD: Tensor, s_n: Tensor, groups: int, key: int) -> tuple[Tensor, np.ndarray]:
-    """Scores (n, G) of every row by a head that has not seen it, and the fold of every row.
+    """Return scores (n, G) of every row by a head that has not seen it, and the fold of every row.
 
     Every fold holds the same share of each group, as far as its rows can be divided.
     """
@@ -178,7 +180,7 @@ def cross_fitted(x_nD: Tensor, s_n: Tensor, groups: int, key: int) -> tuple[Tens
 
 
 def _by_other_folds(scores_nG: Tensor, s_n: Tensor, fold_n: np.ndarray) -> np.ndarray:
-    """Probabilities of cross-fitted scores, each fold with the temperature of the others."""
+    """Return probabilities of cross-fitted scores, each fold with the temperature of the others."""
     out = np.empty(tuple(scores_nG.shape))
     for fold in np.unique(fold_n):
         own = fold_n == fold
@@ -189,7 +191,7 @@ def _by_other_folds(scores_nG: Tensor, s_n: Tensor, fold_n: np.ndarray) -> np.nd
 
 
 def judged(p_nG: np.ndarray, s_n: np.ndarray) -> dict[str, float | int] | None:
-    """Accuracy and expected calibration error of probabilities of groups; None without rows.
+    """Return accuracy and expected calibration error of probabilities of groups; None without rows.
 
     ``majority`` is the share of the largest group, what a guess is right in.
     """
@@ -206,7 +208,7 @@ def judged(p_nG: np.ndarray, s_n: np.ndarray) -> dict[str, float | int] | None:
 
 
 def unknown_rows(manifest: Manifest) -> np.ndarray:
-    """The training rows that have no group."""
+    """Return the training rows that have no group."""
     train = manifest.rows("train")
     return train[manifest.s_N[train] < 0]
 

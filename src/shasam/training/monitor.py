@@ -55,7 +55,7 @@ class TrainingProgress:
         self._validated, self._told = "", 0.0
 
     def say(self, text: str, style: str | None = None) -> None:
-        """A line that matters even between bars; warnings come through when quiet."""
+        """Print a line that matters even between bars; warnings come through when quiet."""
         if not self.quiet or style:
             self.console.print(text, style=style)
 
@@ -79,7 +79,7 @@ class TrainingProgress:
         self._bar.add_task(stage, total=total, completed=first, note="")
 
     def step(self, done: int, loss: float, rate: float, mined: float | None) -> None:
-        """Called after every step; redraws a few times a second only."""
+        """Redraw after a step, a few times a second only."""
         if time.monotonic() - self._shown < (LINE_SECONDS if self._bar is None else 0.25):
             return
         self._shown = time.monotonic()
@@ -95,12 +95,12 @@ class TrainingProgress:
         self._bar.update(task, completed=done, note=note)
 
     def probe(self, stage: str, step: int, numbers: Mapping[str, float]) -> None:
-        """One line about a linear probe of the validation split."""
+        """Print a line about a linear probe of the validation split."""
         self._known(numbers, "by a linear probe ")
         self.say(f"{stage} step {step}: {self._validated}")
 
     def epoch(self, stage: str, number: int, loss: float, val: Mapping[str, float]) -> None:
-        """One line at the end of an epoch that was validated, or after half a minute."""
+        """Print a line at the end of an epoch that was validated, or after half a minute."""
         self._known(val)
         if not val and time.monotonic() - self._told < LINE_SECONDS:
             return
@@ -138,7 +138,7 @@ class EpochLog:
         self.state, self.log, self.progress, self.first = state, log, progress, first
 
     def count(self, group: str, value: float, losses: Losses, several: bool) -> None:
-        """One yield of a method: its parts and the share of terms that have a gradient."""
+        """Count a yield of a method: its parts and the share of terms that have a gradient."""
         for name, part in losses.parts.items():
             self.state.add(f"part.{name}", float(part))
         if several and group not in losses.parts:
@@ -155,7 +155,7 @@ class EpochLog:
             self.progress.say("warning: " + text, "yellow")
 
     def step(self, total: float) -> None:
-        """The end of a step: its loss, summed over the groups."""
+        """End a step: its loss, summed over the groups."""
         self.state.add("loss", total)
         self.state.add("steps", 1.0)
 
@@ -208,7 +208,7 @@ PROBE_ROWS = 256  # validation images whose embeddings are measured every epoch
 def spread_of_embeddings(
     method: Method, stage: Stage, data: TrainingData, val_rows: Tensor, fabric: Fabric
 ) -> dict[str, float]:
-    """Mean cosine and effective rank of the embeddings of up to 256 validation images."""
+    """Return mean cosine and effective rank of the embeddings of up to 256 validation images."""
     if stage.inputs == "features" or len(val_rows) < 2:
         return {}
     # spread over the split, so that every class is among them
@@ -273,7 +273,7 @@ def target_probe(
     seed: int,
     most: int = FIT,
 ) -> dict[str, float]:
-    """Validation accuracy and EO of a linear classifier on the encoder's features."""
+    """Return validation accuracy and EO of a linear classifier on the encoder's features."""
     t_N, s_N = data.manifest.t_N, data.manifest.s_N
     train, val = (rows[torch.from_numpy(s_N[rows.numpy()] >= 0)] for rows in (train, val))
     fit = evenly(train.numpy(), t_N * data.groups + s_N, most, seed)
@@ -288,7 +288,7 @@ def target_probe(
 
 
 def evenly(rows: np.ndarray, cell_N: np.ndarray, limit: int, seed: int) -> np.ndarray:
-    """At most ``limit`` rows, from each cell as many as from the others where it has them."""
+    """Pick at most ``limit`` rows, from each cell as many as from the others if it has them."""
     order = keyed(seed, 0).permutation(rows)
     cells = np.unique(cell_N[rows])
     share = max(1, limit // len(cells))
@@ -306,7 +306,10 @@ ACCURACY_TOLERANCE = 0.01  # below the best epoch, that the one with the least l
 
 
 def merit(counts: Counts, rule: str) -> float:
-    """How good an epoch is by a rule of ``train.selection``; cells without rows do not count."""
+    """Return how good an epoch is by a rule of ``train.selection``.
+
+    Cells without rows do not count.
+    """
     n_CPG = counts.n_CPG
     if rule == "worst-class":
         return float(np.nanmin(class_recalls(n_CPG)))
@@ -325,7 +328,7 @@ def merit(counts: Counts, rule: str) -> float:
 def group_leakage(
     method: Method, run: StageRun, data: TrainingData, rows: Tensor, fabric: Fabric, seed: int
 ) -> float:
-    """How well a linear probe reads the group from validation features within a class.
+    """Return how well a linear probe reads the group from validation features within a class.
 
     Each half of the rows is read by a probe of the other half. 1 where it cannot be told.
     """
@@ -347,7 +350,7 @@ def group_leakage(
 
 
 def leaks_less(state: State, accuracy: float, leakage: float) -> bool:
-    """Whether an epoch is to be kept: the least leakage within a point of the best accuracy.
+    """Return whether an epoch is to be kept: the least leakage within a point of the best accuracy.
 
     Of equal leakage the higher accuracy. ``state`` has the numbers of the epoch kept so far, and
     is brought up to date.
@@ -392,7 +395,7 @@ def validate(
 
 @contextmanager
 def averaged(method: Method, ema: Ema | None) -> Iterator[None]:
-    """The averaged weights in place of the weights, where there are averaged ones."""
+    """Put the averaged weights in place of the weights, if there are averaged ones."""
     if ema is None:
         yield
         return
@@ -432,7 +435,7 @@ def target_skill(
     seed: int,
     last: bool,
 ) -> Skill:
-    """How well the target is known: by the method's own classifier where ``last``, else a probe.
+    """Measure how well the target is known, by the method's own classifier if ``last``, or a probe.
 
     Read on validation rows, or on training rows that the probe was not fitted on where there are
     none.
@@ -486,7 +489,7 @@ class PlateauWatch:
         run.slower = SLOWER**self.state.slowed
 
     def due(self, run: StageRun) -> bool:
-        """Whether the step that was just made ends a tenth of the stage."""
+        """Return whether the step that was just made ends a tenth of the stage."""
         step, total = self.state.step, run.total
         if self.state.found_target or total < FEWEST_STEPS or step == total:
             return False

@@ -40,7 +40,7 @@ from shasam.spec.fields import TrainSpec
 
 @contextmanager
 def _only_version(name: str) -> Iterator[None]:
-    """Imports of a package find a module with its version and nothing else."""
+    """Let imports of a package find a module with its version and nothing else."""
     try:
         stand_in = ModuleType(name)
         stand_in.__dict__["__version__"] = version(name)
@@ -81,7 +81,7 @@ __all__ = [
 
 
 def share_of(fabric: Fabric) -> Share:
-    """The part of a batch that this process encodes, and how all parts come together."""
+    """Return the part of a batch that this process encodes, and how all parts come together."""
 
     def gather(part: Tensor) -> Tensor:
         return cast("Tensor", fabric.all_gather(part.contiguous(), sync_grads=True))
@@ -90,7 +90,7 @@ def share_of(fabric: Fabric) -> Share:
 
 
 def anybody(asked: bool, fabric: Fabric) -> bool:
-    """True on all processes as soon as it is true on one, so that they stop together."""
+    """Return True on all processes as soon as it is true on one, so that they stop together."""
     if fabric.world_size == 1:
         return asked
     flag = tensor(float(asked), device=fabric.device)
@@ -102,7 +102,7 @@ SHARE = ("Put ", Argument("out"), " on a folder that all machines share")
 
 
 def agree(fabric: Fabric, what: str, value: str, *remedy: object) -> None:
-    """An error in every process where one has another value of ``what`` than the first.
+    """Raise an error in every process if one has another value of ``what`` than the first.
 
     Processes on several machines read files of their own; if those differ, the processes would
     train different things and average them.
@@ -122,7 +122,7 @@ def agree(fabric: Fabric, what: str, value: str, *remedy: object) -> None:
 
 
 def average_buffers(module: nn.Module, fabric: Fabric) -> None:
-    """Each process has running statistics of its own part; their mean is what is evaluated."""
+    """Average the running statistics, which each process has of its own part."""
     if fabric.world_size > 1:
         for buffer in module.buffers():
             if buffer.is_floating_point():
@@ -157,7 +157,10 @@ class Interrupt:
         return self.number is not None
 
     def reason(self) -> Stopped:
-        """What to raise once everything is saved; another process may have got the signal."""
+        """Return what to raise once everything is saved.
+
+        Another process may have got the signal.
+        """
         return Stopped(self.number or signal.SIGTERM)
 
     def __enter__(self) -> Interrupt:
@@ -209,7 +212,7 @@ class Runtime:
 
 
 def make_fabric(train: TrainSpec, runtime: Runtime) -> Fabric:
-    """Fabric for the device, precision and number of processes that were asked for."""
+    """Return Fabric for the device, precision and number of processes that were asked for."""
     if runtime.strategy not in ("auto", "ddp"):
         raise SpecError(
             f"strategy {runtime.strategy!r} cannot be used; there are auto and ddp: each process "
@@ -240,12 +243,12 @@ def make_fabric(train: TrainSpec, runtime: Runtime) -> Fabric:
 
 
 def _precision(train: TrainSpec) -> Literal["32-true", "bf16-mixed", "16-mixed"]:
-    """``resolve`` puts a precision in the place of ``auto``; without it nothing is chosen."""
+    """Return the precision that ``resolve`` puts in the place of ``auto``, else none."""
     return "32-true" if train.precision == "auto" else train.precision
 
 
 def _started_by(processes: int) -> tuple[ClusterEnvironment, int]:
-    """Who starts the processes of a run, torchrun or this one, and on how many machines.
+    """Return who starts the processes of a run, torchrun or this one, and on how many machines.
 
     The number of processes is part of the specification, and how they lie on machines is not: a
     run has one name, whoever starts it.
@@ -274,12 +277,12 @@ def _started_by(processes: int) -> tuple[ClusterEnvironment, int]:
 
 
 def is_first() -> bool:
-    """True in the process that writes the files and speaks to the user."""
+    """Return True in the process that writes the files and speaks to the user."""
     return not torch.distributed.is_initialized() or torch.distributed.get_rank() == 0
 
 
 def one_process(train: TrainSpec, device: str | torch.device) -> Fabric:
-    """Fabric that computes as training did, in this process, on a device such as ``cuda:1``."""
+    """Make a Fabric that computes as training did, in this process, on a device as ``cuda:1``."""
     kind, _, index = str(device).partition(":")
     devices = [int(index)] if index and kind != "cpu" else 1
     return Fabric(accelerator=kind, devices=devices, precision=_precision(train))
@@ -311,7 +314,7 @@ def watching_others(fabric: Fabric, runtime: Runtime) -> Iterator[None]:
 
 
 def wait_at_most(fabric: Fabric, seconds: float) -> None:
-    """From now on, give up on a process that keeps the others waiting for so long."""
+    """Give up from now on on a process that keeps the others waiting for so long."""
     if fabric.world_size > 1:
         distributed_c10d._set_pg_timeout(timedelta(seconds=seconds))
 

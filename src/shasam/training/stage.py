@@ -102,7 +102,7 @@ class Ema:
 
 
 def check_groups(method: Method) -> dict[str, list[nn.Parameter]]:
-    """The method's parameter groups, after checking that they are a partition.
+    """Return the method's parameter groups, after checking that they are a partition.
 
     Frozen parameters are left out of what is returned.
     """
@@ -146,17 +146,17 @@ def _encoders(method: Method) -> list[Encoder]:
 
 
 def _frozen(method: Method) -> set[int]:
-    """The pretrained parameters that no stage moves, by ``id``."""
+    """Return the pretrained parameters that no stage moves, by ``id``."""
     return {id(p) for encoder in _encoders(method) for p in encoder.frozen}
 
 
 def pretrained(method: Method) -> set[int]:
-    """The parameters that did not start at random, by ``id``."""
+    """Return the parameters that did not start at random, by ``id``."""
     return {id(p) for encoder in _encoders(method) for p in encoder.pretrained}
 
 
 def set_modes(method: Method, stage: Stage) -> None:
-    """Moving groups learn, in training mode; everything else is frozen, in evaluation mode."""
+    """Set moving groups to training mode; freeze everything else, in evaluation mode."""
     groups = method.parameter_groups()
     moving = {id(p) for name in stage.groups for p in groups[name]} - _frozen(method)
     for p in method.parameters():
@@ -182,7 +182,7 @@ def _set(module: nn.Module, moving: set[int], inherited: bool) -> None:
 def make_optimizer(
     parameters: list[nn.Parameter], spec: StageSpec, pretrained: Collection[int] = ()
 ) -> torch.optim.Optimizer:
-    """SGD (momentum), Adam or AdamW; vectors and scalars have no weight decay.
+    """Return SGD (momentum), Adam or AdamW; vectors and scalars have no weight decay.
 
     ``pretrained`` are the ``id`` of parameters whose rate is ``spec.pretrained_lr`` times the rate.
     """
@@ -206,7 +206,7 @@ def make_optimizer(
 
 
 def learning_rate(spec: StageSpec, step: int, total: int) -> float:
-    """Linear warm-up, then lr (f + (1 - f) (1 + cos(pi x)) / 2) for x from 0 to 1.
+    """Return linear warm-up, then lr (f + (1 - f) (1 + cos(pi x)) / 2) for x from 0 to 1.
 
     ``constant`` stays at lr, ``step`` multiplies it after every ``step_every`` of the stage.
     """
@@ -222,13 +222,13 @@ def learning_rate(spec: StageSpec, step: int, total: int) -> float:
 
 
 def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
-    """The rate of all parameters of an optimiser, times the share of each part."""
+    """Set the rate of all parameters of an optimiser, times the share of each part."""
     for group in optimizer.param_groups:
         group["lr"] = rate * group["share"]
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """The state as a flat dict; every entry of the optimisers above is a tensor."""
+    """Return the state as a flat dict; every entry of the optimisers above is a tensor."""
     state = optimizer.state_dict()["state"]
     return {
         f"{index}.{key}": torch.as_tensor(value)
@@ -239,7 +239,7 @@ def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
 
 
 def load_optimizer_tensors(optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor]) -> None:
-    """The inverse; learning rates are not state, they follow from the step."""
+    """Load the inverse of ``optimizer_tensors``; learning rates follow from the step."""
     state: dict[int, dict[str, Tensor]] = {}
     for name, value in tensors.items():
         index, key = name.split(".", 1)
@@ -294,7 +294,7 @@ class PartlyKnownPlan(BatchPlan):
         return replace(drawn, rows_B=torch.cat([drawn.rows_B, self._next(step)]))
 
     def _next(self, step: int) -> Tensor:
-        """The rows without a group of a step: each comes once before any comes again."""
+        """Return the rows without a group of a step: each comes once before any comes again."""
         places = torch.arange(step * self.beside, (step + 1) * self.beside)
         passes, place = places // len(self.others), places % len(self.others)
         parts = []
@@ -377,7 +377,7 @@ class TurnsPlan(BatchPlan):
 
 
 def plan_of(method: Method, stage: Stage, data: TrainingRows) -> BatchPlan:
-    """The batches of a stage: the method's own, or those of several attributes in turn.
+    """Return the batches of a stage: the method's own, or those of several attributes in turn.
 
     Where groups are balanced, mined or compared, rows without one stand beside the others.
     """
@@ -429,7 +429,7 @@ class StageRun:
     slower: float = 1.0  # what the learning rate is multiplied by, after a plateau
 
     def description(self, unit: str, world: int) -> str:
-        """One line for the start of the stage."""
+        """Return one line for the start of the stage."""
         split = f" = {world} processes x {self.batch_size // world}" if world > 1 else ""
         return (
             f"stage {self.stage.name}: {self.total} steps of {self.batch_size} {unit}{split} x "
@@ -443,13 +443,13 @@ class StageRun:
         self.place_N[data.rows] = torch.arange(len(data.rows))
 
     def features_of(self, rows: Tensor, device: torch.device) -> dict[str, Tensor]:
-        """The features of training rows that were computed at the start of the stage."""
+        """Return the features of training rows that were computed at the start of the stage."""
         assert self.place_N is not None
         place = self.place_N[rows]
         return {kind: z[place].to(device) for kind, z in self.features.items()}
 
     def tensors(self) -> dict[str, Tensor]:
-        """What the stage adds to a checkpoint."""
+        """Return what the stage adds to a checkpoint."""
         tensors = {f"plan.{k}": v for k, v in self.plan.state().items()}
         for group, optimizer in self.optimizers.items():
             for name, value in optimizer_tensors(optimizer).items():
@@ -460,7 +460,7 @@ class StageRun:
 
 
 def batch_size_of(stage: Stage, spec: StageSpec, key: str, rows: int, world: int) -> int:
-    """Images in a batch: the views of the specification over the views of the stage."""
+    """Return images in a batch: the views of the specification over the views of the stage."""
     size = max(1, spec.batch_views // stage.views)
     if size % world:
         raise SpecError(
@@ -511,7 +511,7 @@ def begin(
 
 
 def views_on_images(method: Method, train: TrainSpec, images: int) -> int:
-    """The views that all stages on images see, on a number of training images.
+    """Return the views that all stages on images see, on a number of training images.
 
     Stage 1 alone for most methods; a teacher or a baseline before it counts too. How long an epoch
     is, the method's own batch plan says: one of mined batches goes over a fifth of the images.

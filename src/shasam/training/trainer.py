@@ -88,18 +88,18 @@ class Views:
         self.cached = data if isinstance(data, CachedMaps) else None
 
     def begin(self, t_N: Tensor, s_N: Tensor, rows: Tensor) -> None:
-        """The labels of all rows, and the rows of the training split."""
+        """Take the labels of all rows, and the rows of the training split."""
         if self.vectors and self.spec.mixing:
             self.partners = CellPartners(t_N, s_N, rows)
 
     def stage(self, stage: Stage) -> Stage:
-        """The stage as it is carried out: vectors of which no view differs have one view."""
+        """Return the stage as it is carried out: vectors of which no view differs have one view."""
         if self.vectors and not self.spec.of_vectors:
             return replace(stage, views=1, augment=False)
         return stage
 
     def of(self, stage: Stage, rows: Tensor, seed: int, step: int, device: torch.device) -> Tensor:
-        """(V*B, ...) on the device, keyed by the step: a row that is drawn twice in an epoch gets
+        """Draw (V*B, ...) on the device, keyed by the step: a row drawn twice in an epoch gets
         new views each time."""
         if self.cached is not None and stage.augment:
             maps = self.cached.views(rows, seed, step, stage.views, self.spec.flip)
@@ -153,7 +153,7 @@ class BatchMaker:
         self.share = share_of(fabric) if fabric.world_size > 1 else None
 
     def make(self, run: StageRun, drawn: Draw, step: int) -> Batch:
-        """The part of a batch that this process computes with."""
+        """Return the part of a batch that this process computes with."""
         rows = drawn.rows_B[self.fabric.global_rank % self.cut :: self.cut]
         device = self.fabric.device
         turn = step % len(self.turns) if self.turns else 0
@@ -180,11 +180,11 @@ class BatchMaker:
         )
 
     def plain(self, rows: Tensor) -> Tensor:
-        """The un-augmented images of rows, on the device."""
+        """Return the un-augmented images of rows, on the device."""
         return prepare_images(self.data.images(rows), self.fabric.device)
 
     def embed(self, rows: Tensor) -> Tensor:
-        """``Method.embed`` of un-augmented images with the current weights, for mining."""
+        """Return ``Method.embed`` of un-augmented images with the current weights, for mining."""
         with evaluating(self.method), self.fabric.autocast(), sharing(self.share):
             return self.method.embed(self.plain(rows)).float()
 
@@ -197,7 +197,7 @@ class BatchMaker:
 def name_batch(
     error: TrainingError, batch: Batch, data: TrainingData, first: bool, directory: Path | None
 ) -> TrainingError:
-    """The same error with the images of its batch; rank 0 writes them into the run directory."""
+    """Name the images of the batch in its error; rank 0 writes them into the run directory."""
     rows = batch.rows_B.tolist()
     ids = data.manifest.table.column("id").take(rows).to_pylist()
     if directory is not None and first:
@@ -229,7 +229,7 @@ class Stepper:
         self.directory = directory  # where a batch that cannot be used is written down
 
     def step(self, run: StageRun, batch: Batch, epoch_log: EpochLog) -> float:
-        """All groups of one batch; returns the sum of their losses."""
+        """Make a step of every group of a batch; return the sum of their losses."""
         steps = self.method.steps(batch, run.stage.name)
         total = 0.0
         while True:
@@ -263,7 +263,7 @@ class Stepper:
 
 
 def average_gradients(parameters: list[nn.Parameter], loss: Tensor, fabric: Fabric) -> Tensor:
-    """Mean of the gradients and of the loss over processes; returns the mean loss."""
+    """Average the gradients and the loss over processes; return the mean loss."""
     if fabric.world_size == 1:
         return loss.detach()
     grads = [p.grad for p in parameters if p.grad is not None]
@@ -398,7 +398,7 @@ class Trainer:
         return cls(method, data, spec.train, **more)
 
     def _set_state(self, state: State) -> None:
-        """The numbers of the run, and the objects that count with them."""
+        """Set the numbers of the run, and the objects that count with them."""
         self.state = state
         shared = (state, self.log, self.progress, self.first)
         self.epoch_log = EpochLog(*shared)
@@ -409,7 +409,7 @@ class Trainer:
     # -- the whole run ---------------------------------------------------------------------------
 
     def fit(self, resume: bool = False) -> State:
-        """All stages, from the start or from the newest good checkpoint."""
+        """Run all stages, from the start or from the newest good checkpoint."""
         checkpoint = None
         if resume and self._folder is not None:
             checkpoint = load_checkpoint(self._folder, lambda t: self.progress.say(t, "yellow"))
@@ -533,7 +533,7 @@ class Trainer:
         self.collapse.look(self.method, run.stage, meters)
 
     def _curve(self, stage: Stage) -> None:
-        """A point of the learning curve in the log, every ``train.probe_every`` steps."""
+        """Log a point of the learning curve every ``train.probe_every`` steps."""
         every = self.spec.probe_every
         if not every or self.state.step % every or stage.inputs != "images" or not self.first:
             return
@@ -558,14 +558,14 @@ class Trainer:
             self.progress.probe(run.stage.name, step, found)
 
     def _skill(self, run: StageRun, last: bool) -> Skill | None:
-        """How well the target is known now, in the first process."""
+        """Measure how well the target is known now, in the first process."""
         if not self.first:
             return None
         rows, seed = (self.train_rows, self.val_rows), text_key(self.seed, "plateau")
         return target_skill(self.method, run, self.data, *rows, self.fabric, seed, last)
 
     def _end_stage(self, run: StageRun, last: bool) -> None:
-        """Averaged weights replace the weights; the best ones do so at the very end."""
+        """Replace the weights by the averaged ones; the best ones do so at the very end."""
         if run.ema is not None:
             self.method.load_state_dict(run.ema.average)
         if last and self.best:
@@ -574,7 +574,10 @@ class Trainer:
         self.state.ema_count = 0
 
     def _validate(self, run: StageRun) -> dict[str, float]:
-        """Accuracy and EO on the validation split; remembers the best weights where asked to."""
+        """Measure accuracy and EO on the validation split.
+
+        Remember the best weights if asked to.
+        """
         with averaged(self.method, run.ema):
             counts = validate(self.method, run, self.data, self.val_rows, self.fabric)
             if self._prefers(run, counts):
@@ -582,7 +585,7 @@ class Trainer:
         return values(counts, ("accuracy", "eo_mean"))
 
     def _prefers(self, run: StageRun, counts: Counts) -> bool:
-        """Whether this epoch is better than the one kept so far, by the rule of selection."""
+        """Say whether this epoch is better than the one kept so far, by the rule of selection."""
         rule, state = self.spec.selection, self.state
         if rule == "last":
             return False

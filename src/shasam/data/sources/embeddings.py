@@ -33,7 +33,7 @@ class Embeddings(Source):
 
     @classmethod
     def completed(cls, spec: DataSpec) -> DataSpec:
-        """With the hashes of vectors and labels, and the length of a vector."""
+        """Add the hashes of vectors and labels, and the length of a vector."""
         spec = super().completed(spec)
         if spec.features is None or spec.features_sha256 is not None:
             return spec
@@ -118,7 +118,7 @@ class Embeddings(Source):
     def _listing(
         self, table: pa.Table, ids: list[str], places: np.ndarray, notes: list[str]
     ) -> Listing:
-        """The rows that have a vector, in the order of their ids."""
+        """Return the rows that have a vector, in the order of their ids."""
         there = np.flatnonzero(places >= 0)
         order = there[np.argsort(np.array(ids, dtype=object)[there], kind="stable")]
         self._places = places[order]
@@ -132,7 +132,7 @@ class Embeddings(Source):
         return Listing(made, [], notes)
 
     def _ids_of(self, labels: TableFile, column: str | None) -> list[str] | None:
-        """The ids of the labels' rows, each once and none missing."""
+        """Return the ids of the labels' rows, each once and none missing."""
         if column is None:
             return None
         ids = [text(v) for v in labels.read([column], text=[column]).column(column).to_pylist()]
@@ -140,7 +140,7 @@ class Embeddings(Source):
         return ids
 
     def _matched(self, ids: list[str], held: list[str]) -> tuple[np.ndarray, list[str]]:
-        """The row of the vectors for each row of the labels, -1 where there is none."""
+        """Return the row of the vectors for each row of the labels, -1 where there is none."""
         held = [text(value) for value in held]
         _check_ids(held, f"the ids of {self._file.name}")
         place = {name: row for row, name in enumerate(held)}

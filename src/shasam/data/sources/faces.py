@@ -46,7 +46,7 @@ class Canvas:
         self.rgb = np.empty((3, n, size, size), dtype=np.float32)
 
     def window(self, top: float, bottom: float, left: float, right: float) -> Window:
-        """The part between these picture coordinates (-1..1)."""
+        """Return the part between these picture coordinates (-1..1)."""
         edges = [int(np.clip(np.floor((v + 1) / 2 * self.size), 0, self.size)) for v in (top, left)]
         ends = [
             int(np.clip(np.ceil((v + 1) / 2 * self.size), 0, self.size)) for v in (bottom, right)
@@ -64,20 +64,20 @@ class Window:
         self.soft = canvas.soft
 
     def cover(self, distance: Plane) -> Plane:
-        """1 inside, 0 outside, a one-pixel ramp at the edge (distance < 0 is inside)."""
+        """Return 1 inside, 0 outside, a one-pixel ramp at the edge (distance < 0 is inside)."""
         out = distance * -self.soft
         out += np.float32(0.5)
         return np.clip(out, 0, 1, out=out)
 
     def ellipse(self, x: Plane, y: Plane, a: Plane, b: Plane) -> Plane:
-        """Distance-like: 0 on the ellipse, in units of the smaller half-axis."""
+        """Return something like a distance: 0 on the ellipse, in units of the smaller half-axis."""
         r = np.sqrt((x / a) ** 2 + (y / b) ** 2)
         r -= 1
         r *= np.minimum(a, b)
         return r
 
     def blob(self, x: Plane, y: Plane, a: Plane, b: Plane) -> Plane:
-        """A soft spot (1 - r^2)^2: 1 in the middle, 0 on the ellipse and beyond."""
+        """Return a soft spot (1 - r^2)^2: 1 in the middle, 0 on the ellipse and beyond."""
         r = (x / a) ** 2 + (y / b) ** 2
         np.subtract(1, r, out=r)
         np.clip(r, 0, 1, out=r)
@@ -125,7 +125,7 @@ _GREY_HAIR = np.array((186, 184, 180), dtype=_F) / 255
 
 
 def render(attributes: Mapping[str, np.ndarray], key: np.ndarray, size: int = 64) -> np.ndarray:
-    """Pictures (n, size, size, 3) uint8 from strengths (n,) in 0..1 and keys (n,) uint64."""
+    """Return pictures (n, size, size, 3) uint8 from strengths (n,) in 0..1 and keys (n,) uint64."""
     out = np.empty((len(key), size, size, 3), dtype=np.uint8)
     for start in range(0, len(key), _CHUNK):
         part = slice(start, start + _CHUNK)
@@ -156,7 +156,7 @@ class _Sitter:
         self.light = self.draw_between(-1, 1), self.draw_between(0.15, 0.6)
 
     def draw_between(self, low: float, high: float) -> Plane:
-        """The next uniform number of each face, (n, 1, 1)."""
+        """Return the next uniform number of each face, (n, 1, 1)."""
         u = self._u[:, self._next, None, None]
         self._next += 1
         return (low + (high - low) * u).astype(_F)
@@ -211,7 +211,7 @@ class _Sitter:
         np.clip(c.rgb, 0, 1, out=c.rgb)
 
     def _wall(self, low: float, high: float) -> Colour:
-        """A muted colour: rooms are greyer than crayons."""
+        """Return a muted colour: rooms are greyer than crayons."""
         raw = self.colour_between(low, high)
         grey = (raw[0] + raw[1] + raw[2]) / 3
         return [grey + 0.45 * (k - grey) for k in raw]
@@ -434,7 +434,7 @@ class _Sitter:
         w.paint(w.cover(front), [np.clip(k * strand * shine, 0, 1) for k in self.hair])
 
     def _strands(self, w: Window) -> Plane:
-        """Waves of several widths along the fall of the hair, about ±0.1."""
+        """Return waves of several widths along the fall of the hair, about ±0.1."""
         bend = w.x + 0.12 * w.y * w.x + self._hair_phase * 0.3
         wide = np.sin(bend * 23 + 2 * np.sin(w.y * 3 + self._hair_phase))
         fine = np.sin(bend * 67 + 3 * w.y)
@@ -485,7 +485,7 @@ class _Sitter:
     # ---------------------------------------------------------------- the camera
 
     def develop(self) -> np.ndarray:
-        """Exposure, colour cast, and noise that grows with the light as a sensor's does."""
+        """Apply exposure, colour cast, and noise that grows with the light as a sensor's does."""
         rgb = self.canvas.rgb
         exposure = self.draw_between(0.78, 1.18)
         contrast = self.draw_between(0.85, 1.12)

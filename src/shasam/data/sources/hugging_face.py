@@ -13,11 +13,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
-from shasam.data.decode import MAX_BYTES, BadImage, decode
-from shasam.data.folder import PATH, split_words, text
+from shasam.data.decode import MAX_BYTES, BadImage
+from shasam.data.folder import PATH, read_images, split_words, text
 from shasam.data.source import Listing, Reading, Source
 from shasam.data.splits import SPLITS
 from shasam.documents import of_our_shape, read_json
@@ -49,7 +48,7 @@ class Part:
             return path
 
     def kind(self, column: str) -> str:
-        """``Image``, ``ClassLabel``, ``Value``, or empty for what is nested."""
+        """Return ``Image``, ``ClassLabel``, ``Value``, or empty for what is nested."""
         feature = self.features.get(column)
         return str(feature.get("_type", "")) if isinstance(feature, Mapping) else ""
 
@@ -73,7 +72,7 @@ class Part:
         return table
 
     def _check(self, column: str, table: pa.Table) -> None:
-        """The rows have what dataset_info.json says of a column, as far as it is used."""
+        """Check that the rows have what dataset_info.json says of a column, if it is used."""
         said, here = self.kind(column), table.schema.names.count(column)
         if not said:
             return
@@ -94,12 +93,12 @@ class Part:
             )
 
     def ids(self) -> list[str]:
-        """A name for each row: its number, behind the name of the part."""
+        """Return a name for each row: its number, behind the name of the part."""
         before = f"{self.name}/" if self.name else ""
         return [f"{before}{row:09d}" for row in range(self.table.num_rows)]
 
     def attribute(self, column: str) -> pa.ChunkedArray:
-        """A column; the codes of classes become their names."""
+        """Return a column; the codes of classes become their names."""
         found = self.table.column(column)
         if self.kind(column) != _CLASS:
             return found
@@ -124,7 +123,7 @@ class HuggingFace(Source):
 
     @classmethod
     def completed(cls, spec: DataSpec) -> DataSpec:
-        """With a hash of all files: another content is another run."""
+        """Add a hash of all files: another content is another run."""
         if spec.root is None or spec.csv_sha256 is not None or not spec.root.is_dir():
             return spec
         return spec.model_copy(update={"csv_sha256": digest_of(parts_of(spec.root))})
@@ -197,19 +196,7 @@ class HuggingFace(Source):
         return Listing(pa.table(columns))
 
     def read(self, table: pa.Table, size: int) -> Reading:
-        images = np.zeros((table.num_rows, size, size, 3), dtype=np.uint8)
-        hashes, reasons = [], []
-        for place, path in enumerate(table.column("path").to_pylist()):
-            digest, reason = "", ""
-            try:
-                data = self._bytes(path)
-                digest = hashlib.sha256(data).hexdigest()
-                images[place] = decode(data, size)
-            except BadImage as error:
-                reason = str(error)
-            hashes.append(digest)
-            reasons.append(reason)
-        return Reading(images, hashes, reasons)
+        return read_images(table, size, self._bytes)
 
     def _bytes(self, path: str) -> bytes:
         name, _, row = path.rpartition("/")
@@ -223,7 +210,7 @@ class HuggingFace(Source):
 
 
 def parts_of(root: Path) -> list[Part]:
-    """The parts of a folder that ``save_to_disk`` wrote: one, or train, validation and test."""
+    """Find the parts in a folder of ``save_to_disk``: one, or train, validation and test."""
     if not (root / "dataset_dict.json").is_file():
         if not (root / "dataset_info.json").is_file():
             raise DataError(
@@ -245,7 +232,7 @@ def parts_of(root: Path) -> list[Part]:
 
 
 def digest_of(parts: list[Part]) -> str:
-    """SHA-256 over the names, columns and files of all parts."""
+    """Return SHA-256 over the names, columns and files of all parts."""
     whole = hashlib.sha256()
     for part in parts:
         for line in _lines(part):

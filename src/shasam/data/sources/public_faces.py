@@ -70,7 +70,9 @@ class CelebA(FileSource):
 
 
 def _read(root: Path, stem: str, header: list[str] | None = None) -> pa.Table:
-    """A list of CelebA: columns by spaces (.txt, perhaps a count in the first line) or commas."""
+    """Return a list of CelebA: columns by spaces (.txt, perhaps a count in the first line) or
+    commas.
+    """
     path = next((p for p in (root / f"{stem}.txt", root / f"{stem}.csv") if p.is_file()), None)
     if path is None:
         raise DataError(f"{root} has no {stem}.txt or .csv; it comes with CelebA")

@@ -122,7 +122,7 @@ class TableSource(FileSource):
     def _distinct(
         self, ids: list[str], table: pa.Table
     ) -> tuple[list[int], list[Exclusion], str | None]:
-        """One row for each id, and a sentence where rows are repeated with other values."""
+        """Return one row for each id, and a sentence where rows are repeated with other values."""
         first: dict[str, int] = {}
         keep, excluded, conflicts = [], [], []
         rows = table.to_pylist()
