@@ -114,13 +114,16 @@ def main(words: Sequence[str] | None = None) -> None:
             shown(message, category, *where, **more)
 
     warnings.showwarning = show
-    show_all.set(HELP_ALL in (sys.argv[1:] if words is None else words))
+    given = sys.argv[1:] if words is None else words
+    show_all.set(HELP_ALL in given)
     for stream in (sys.stdout, sys.stderr):  # an ASCII locale has no ±, and must not end a command
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     try:
-        with _messages_aside(sys.argv[1:] if words is None else words):
-            app(words, exit_on_error=False, print_error=False)
+        with _messages_aside(given):
+            # cyclopts takes a lone dash for a flag; the path ./- is the same as -
+            plain = ["./-" if word == "-" else word for word in given]
+            app(plain, exit_on_error=False, print_error=False)
     except CycloptsError as error:  # 2, because 1 says that a limit of an audit is broken
         for line in _wrong_flags(error):
             _complain(line)
