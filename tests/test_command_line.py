@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 import re
 import subprocess
 import sys
@@ -147,3 +148,20 @@ def test_the_list_of_methods_fits_a_narrow_terminal(monkeypatch, capsys) -> None
     text = printed("methods", capsys=capsys)
     assert max(map(len, text.splitlines())) <= 80 and "…" not in text
     assert len(text.splitlines()) < 80
+
+
+def test_a_dash_is_standard_input_and_standard_output(tmp_path) -> None:
+    rows = "".join(f"{i % 2},{i // 3 % 2},{'ab'[i % 5 > 2]}\n" for i in range(120))
+    words = ["audit", "-", "--min-group", "0", "--draws", "100", "--json", "-"]
+    code = "import sys; from shasam.cli import main; main(sys.argv[1:])"
+    done = subprocess.run(
+        [sys.executable, "-c", code, *words],
+        input=f"label,prediction,sensitive\n{rows}",
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["intervals"]["draws"] == 100
+    assert "standard input" in done.stderr and not list(tmp_path.iterdir())

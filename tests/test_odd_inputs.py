@@ -55,6 +55,20 @@ def test_only_the_ratios_of_weights_count(scale: float) -> None:
         assert scaled[name].high == pytest.approx(plain[name].high, rel=1e-9)
 
 
+@pytest.mark.parametrize("odd", [1e300, 1e17, 5e-324])
+def test_a_weight_beside_which_the_others_are_lost_is_an_error(tmp_path: Path, odd: float) -> None:
+    draw = np.random.default_rng(0)
+    t, p, s = draw.integers(0, 2, (3, 400))
+    w = np.where(np.arange(400) == 7, odd, 1.0)
+    with pytest.raises(InputError, match="are lost in every sum"):
+        evaluate(t, p, s, weights=w, draws=200)
+    rows = {"label": t, "prediction": p, "sensitive": s, "w": w}
+    pq.write_table(pa.table(rows), tmp_path / "w.parquet")
+    with pytest.raises(InputError, match=r"'w' of w\.parquet go from .* are lost"):
+        read_predictions(tmp_path / "w.parquet", Columns(weight="w"))
+    evaluate(t, p, s, weights=np.where(w == odd, 0.0, w), draws=200)
+
+
 @pytest.mark.parametrize("column", ["label", "prediction", "sensitive"])
 @pytest.mark.parametrize("value", [[1], {"x": 1}])
 def test_nested_columns_are_a_sentence(tmp_path: Path, column: str, value: object) -> None:

@@ -242,6 +242,39 @@ def test_no_base_name_is_used_twice():
     assert twice <= {"export.py", "methods.py", "records.py"}
 
 
+# tests that import torch or numba and that `make test-cpus` leaves out -> why
+NOT_COMPUTING = {
+    "cluster": "processes of Ray",
+    "data/test_faces_bias.py": "accuracy of trained models, at its own setting",
+    "integrations/test_lightning.py": "processes of Lightning",
+    "reliability": "run by make test-reliability",
+    "runs/test_build.py": "sizes and refusals",
+    "runs/test_equal_bits.py": "sets processor and threads itself",
+    "runs/test_execute.py": "files and order of a run",
+    "runs/test_foreign_runs.py": "hostile files",
+    "runs/test_machine.py": "threads themselves",
+    "runs/test_search.py": "choices among numbers that are given",
+    "test_plugins.py": "entry points",
+    "test_structure.py": "names of modules",
+}
+
+
+def test_every_test_that_computes_is_run_as_on_other_processors() -> None:
+    """A new file that imports torch or numba is in the list of the Makefile, or has a reason."""
+    tests = Path(__file__).parent
+    make = (tests.parent / "Makefile").read_text(encoding="utf-8")
+    found = re.search(r"^COMPUTING := \$\(addprefix tests/,(.*?)\)", make, re.M | re.S)
+    assert found is not None
+    computing = found[1].replace("\\\n", " ").split()
+    assert all((tests / name).exists() for name in [*computing, *NOT_COMPUTING])
+    known = {*computing, *NOT_COMPUTING}
+    for path in tests.rglob("test_*.py"):
+        own, text = path.relative_to(tests), path.read_text(encoding="utf-8")
+        asks = re.search(r'^ *(import|from) (torch|numba)|importorskip\("(torch|numba)', text, re.M)
+        named = {own.parts[0], own.as_posix()} & known
+        assert named or not asks, f"{own}: add it to COMPUTING in the Makefile, or say why not"
+
+
 def statements(function: ast.FunctionDef) -> int:
     """Lines of a function without its signature and docstring: flags and their help are neither."""
     body = function.body[1:] if ast.get_docstring(function) is not None else function.body

@@ -130,7 +130,9 @@ def main(words: Sequence[str] | None = None) -> None:
             known = {name for names in COMMANDS.values() for name in names}
             one = words and words[0] in known
             called = application(words[0], brief=HELP_ALL not in words) if one else _whole()
-            called(words, exit_on_error=False, print_error=False)
+            # cyclopts takes a lone dash for a flag; the path ./- is the same as -
+            plain = ["./-" if word == "-" else word for word in words]
+            called(plain, exit_on_error=False, print_error=False)
     except CycloptsError as error:  # 2, because 1 says that a limit of an audit is broken
         for line in _wrong_flags(error):
             _complain(line)

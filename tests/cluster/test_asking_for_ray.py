@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,7 +12,8 @@ import yaml
 
 from shasam import extras
 from shasam.cli import main
-from shasam.errors import InputError, MissingExtraError
+from shasam.cluster import connected
+from shasam.errors import ClusterError, InputError, MissingExtraError
 from shasam.runs.machine import ExecutionOptions
 from shasam.submodular import FacilityLocation, maximize
 
@@ -73,6 +75,19 @@ def test_a_wrong_address_is_one_sentence(command, address, files, capsys):
     pytest.importorskip("ray", reason="needs shasam[ray]: make test-ray")
     words = said([*COMMANDS[command], "--engine", "ray", "--address", address], capsys)
     assert WRONG[address] in words
+
+
+@pytest.mark.parametrize("kind", [Exception, RuntimeError, ConnectionError])
+def test_a_ray_that_does_not_start_is_one_sentence(kind, monkeypatch):
+    def init(**options):
+        raise kind("The current node timed out\nduring startup.")
+
+    ray = SimpleNamespace(init=init, is_initialized=lambda: False, shutdown=lambda: None)
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    monkeypatch.setattr("shasam.cluster.need", lambda *words: None)
+    with pytest.raises(ClusterError, match="on this machine: The current node timed out during"):
+        with connected(None, "a test"):
+            pass
 
 
 def test_the_engine_of_maximize_needs_parts_a_processor_and_ray(without_ray):

@@ -43,7 +43,7 @@ def parents(folder: Path) -> dict[str, int]:
     shown = subprocess.run(
         ["ps", "-ww", "-eo", "ppid=,args="], capture_output=True, text=True, check=True
     )
-    line = rf"^ *(\d+) .*tied train --config {folder}/runs/([^/]+)/"
+    line = rf"^ *(\d+) .*tied\.py train --config {folder}/runs/([^/]+)/"
     found = re.findall(line, shown.stdout, re.M)
     return {name: int(parent) for parent, name in found}
 

@@ -48,6 +48,10 @@ DATASET = [
 ]
 VECTORS = ["--features", "vectors/x.npy", "--csv", "vectors/y.csv", "--target", "target",
            "--sensitive", "sensitive"]  # fmt: skip
+TWO_STEPS = ["--quiet", *CPU, "--profile", "smoke", "--set", "train.steps=2"]
+ALONG = [*VECTORS[:-1], "age", "--sensitive-as", "number"]
+TAUGHT = ["train", "balanced", *VECTORS[:-1], "race", "--missing", "infer", "--known-groups", "0.5",
+          "--out", "taught", "--no-baseline", *TWO_STEPS]  # fmt: skip
 # command -> (the folder that is hostile, the words); RUN is the run in runs/
 READS: dict[str, list[tuple[str, list[str]]]] = {
     "audit": [("runs", ["audit", "RUN/predictions.parquet", "--min-group", "0", "--draws", "100",
@@ -64,7 +68,9 @@ READS: dict[str, list[tuple[str, list[str]]]] = {
                          "forms/about.yaml", "--prediction", "selected", "--sensitive", "sex",
                          "--sensitive", "race", "--json", "out/f.json"])],
     "compare": [("runs", ["compare", "--methods", "ce", "--seeds", "1", "--out", "runs",
-                          "--page", "out/c.html", *CPU, *TINY])],
+                          "--page", "out/c.html", *CPU, *TINY]),
+                ("runs", ["compare", "--methods", "ce", "--seeds", "1", "--out", "runs", "--trials",
+                          "1", "--engine", "inline", "--page", "out/c.html", *CPU, *TINY])],
     "data check": [("pictures", ["data", "check", *PICTURES]),
                    ("dataset", ["data", "check", *DATASET])],
     "data describe": [("pictures", ["data", "describe", *PICTURES, "--save", "out/m.parquet"])],
@@ -87,8 +93,11 @@ READS: dict[str, list[tuple[str, list[str]]]] = {
     "report": [("runs", ["report", "RUN"]), ("runs", ["report", "runs", "--format", "csv"])],
     "reproduce": [("experiment", ["reproduce", "table2", "--from-records", "experiment",
                                   "--to", "out"])],
-    "select": [("vectors", ["select", "vectors/x.npy", "-k", "2", "--out", "out/s.parquet"])],
-    "sweep": [("runs", ["sweep", "grid.yaml", "--out", "runs", *CPU])],
+    "select": [("vectors", ["select", "vectors/x.npy", "-k", "2", "--out", "out/s.parquet"]),
+               ("shards", ["select", "shards", "-k", "2", "--group-column", "group", "--at-most",
+                           "1", "--id-column", "id", "--out", "out/s.parquet"])],
+    "sweep": [("runs", ["sweep", "grid.yaml", "--out", "runs", *CPU]),
+              ("begun", ["sweep", "grid.yaml", "--out", "begun", "--engine", "inline", *CPU])],
     "threshold": [("runs", ["threshold", "RUN", "--limit", "eo_mean=0.3", "--draws", "100"]),
                   ("runs", ["threshold", "RUN", "--limit", "eo_mean=0.05", "--draws", "100",
                             "--out", "out/t"]),
@@ -97,8 +106,10 @@ READS: dict[str, list[tuple[str, list[str]]]] = {
     "train": [("dataset", ["train", "ce", *DATASET, "--out", "out", "--quiet", *CPU,
                            "--profile", "smoke", "--set", "train.steps=2"]),
               ("runs", ["train", "ce", "--out", "runs", "--resume", "--quiet", *CPU, *TINY]),
-              ("vectors", ["train", "ce", *VECTORS, "--out", "out", "--quiet", *CPU,
-                           "--profile", "smoke", "--set", "train.steps=2"])],
+              ("begun", ["train", "ce", "--out", "begun", "--resume", "--quiet", *CPU, *TINY]),
+              ("taught", [*TAUGHT, "--resume"]),
+              ("vectors", ["train", "ce", *VECTORS, "--out", "out", *TWO_STEPS]),
+              ("vectors", ["train", "balanced", *ALONG, "--out", "out", *TWO_STEPS])],
 }  # fmt: skip
 READS_NONE = {"doctor", "methods"}  # commands that take no file or folder
 
@@ -116,7 +127,7 @@ def commands() -> set[str]:
 
 
 def make_world(place: Path) -> Path:
-    """Good folders of every kind: runs, an exported model, records, vectors and pictures."""
+    """Good folders of every kind: runs, also unfinished ones, a model, records, data, forms."""
     from shasam.commands.train import train
     from shasam.export import export
     from shasam.runs.records import keep
@@ -137,8 +148,10 @@ def make_world(place: Path) -> Path:
     draw = np.random.default_rng(0)
     (place / "vectors").mkdir()
     np.save(place / "vectors" / "x.npy", draw.normal(size=(120, 6)).astype(np.float32))
-    rows = "".join(f"{i % 2},{i // 2 % 2}\n" for i in range(120))
-    (place / "vectors" / "y.csv").write_text(f"target,sensitive\n{rows}")
+    rows = "".join(f"{i % 2},{i // 2 % 2},{i % 47 + 18},{'abc'[i % 3]}\n" for i in range(120))
+    (place / "vectors" / "y.csv").write_text(f"target,sensitive,age,race\n{rows}")
+    _shards(place, draw)
+    _unfinished(place)
     (place / "pictures" / "photos").mkdir(parents=True)
     lines = ["path,smiling,group"]
     for i in range(24):
@@ -150,6 +163,35 @@ def make_world(place: Path) -> Path:
     _forms(place)
     (place / "out").mkdir()
     return place
+
+
+def _shards(place: Path, draw: np.random.Generator) -> None:
+    (place / "shards").mkdir()
+    for number in range(2):
+        vectors = draw.normal(size=(60, 6)).astype(np.float32).tolist()
+        table = {
+            "id": [f"{number}-{i}" for i in range(60)],
+            "group": list("ab" * 30),
+            "embedding": pa.array(vectors, pa.list_(pa.float32(), 6)),
+        }
+        pq.write_table(pa.table(table), place / "shards" / f"{number}.parquet")
+
+
+def _unfinished(place: Path) -> None:
+    """Runs that were ended after their last checkpoint, one of them with groups it inferred."""
+    from shasam.cli import main
+
+    shutil.copytree(place / "runs", place / "begun")
+    here = Path.cwd()
+    os.chdir(place)
+    try:
+        main(TAUGHT)
+    except SystemExit as ended:
+        assert not ended.code, ended
+    finally:
+        os.chdir(here)
+    for folder in ("begun", "taught"):
+        next((place / folder).glob("*/DONE")).unlink()
 
 
 def _data_set(place: Path) -> None:

@@ -42,8 +42,9 @@ def test_a_run_takes_the_cores_that_are_free_and_says_so(machine, tmp_path: Path
     assert threads_of(new, None, resume=False).count == 1
     machine.setattr(machine_module.os, "getloadavg", lambda: (0.1, 0.0, 0.0), raising=False)
     assert threads_of(new, None, resume=False) == machine_module.Threads(8)
-    with pytest.raises(SpecError, match="at least 1"):
-        threads_of(new, 0, resume=False)
+    for count in (0, 10**9):
+        with pytest.raises(SpecError, match="must be 1 to 1024"):
+            threads_of(new, count, resume=False)
 
 
 def test_a_container_has_the_cores_of_its_quota(machine, tmp_path: Path) -> None:
@@ -62,4 +63,5 @@ def test_a_resumed_run_computes_with_the_threads_it_was_begun_with(machine, tmp_
     asked = threads_of(run, 2, resume=True)
     assert asked.count == 2 and "begun with 6 threads" in asked.line
     assert threads_of(run, None, resume=False).count == 2
-    assert threads_of(unfinished(tmp_path, None), None, resume=True).count == 2
+    for nonsense in (None, 0, -1, 10**9):
+        assert threads_of(unfinished(tmp_path, nonsense), None, resume=True).count == 2

@@ -152,7 +152,12 @@ WRONG = {
     "no such column": (["z.parquet", "-k", "2", "--id-column", "nam"], "did you mean"),
     "rows": (["q.npy", "-k", "2", "--table", "z.parquet", "--id-column", "name"], "300 rows and"),
     "no numbers": (["z.parquet", "--cost-column", "name", "--budget", "2"], "is not a number"),
-    "threads": (["z.npy", "-k", "2", "--threads", "0"], "at least 1"),
+    "no threads": (["z.npy", "-k", "2", "--threads", "0"], "must be 1 to 1024"),
+    "a billion threads": (["z.npy", "-k", "2", "--threads", "1000000000"], "must be 1 to 1024"),
+    "memory, no number": (["z.npy", "-k", "2", "--memory", "nan"], "GiB above 0; got nan"),
+    "memory without end": (["z.npy", "-k", "2", "--memory", "inf"], "GiB above 0; got inf"),
+    "no memory": (["z.npy", "-k", "2", "--memory", "0"], "GiB above 0; got 0"),
+    "budget, no number": (["z.parquet", "--cost-column", "cost", "--budget", "nan"], "budget"),
     "saturated with a query": (
         ["z.npy", "-k", "2", "--function", "saturated", "--query", "q.npy"],
         "does not take a query",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import Parameter
 
 from shasam.errors import InputError
+from shasam.runs.machine import MOST_THREADS
 
 if TYPE_CHECKING:
     import numpy as np
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from shasam.submodular.selection import SelectionResult
 
 
+MOST_MEMORY = 2.0**33  # GiB; more bytes than 64 bits count
 Function = Literal["fl", "gc", "logdet", "saturated", "features"]
 Method = Literal[
     "auto", "exact", "partitioned", "sharded", "sampled", "stochastic", "sieve", "neighbours"
@@ -127,9 +129,11 @@ def select(
     if threads is not None:
         import torch
 
-        if threads < 1:
-            raise InputError(f"--threads must be at least 1; got {threads}")
+        if not 1 <= threads <= MOST_THREADS:
+            raise InputError(f"--threads must be 1 to {MOST_THREADS}; got {threads}")
         torch.set_num_threads(threads)
+    if memory is not None and not 0 < memory < MOST_MEMORY:
+        raise InputError(f"--memory is a number of GiB above 0; got {memory}")
     check_writable(out)
     limit = None if memory is None else int(memory * 2**30)
     alone = [function != "fl", query, private, cost_column, table, partitions]

@@ -381,6 +381,11 @@ def checked_repeats(repeats: Any, entries: int) -> np.ndarray:
     return whole.astype(np.int64)
 
 
+def weights_vanish(w: np.ndarray) -> bool:
+    """True where adding the smallest weight to the largest changes nothing."""
+    return bool(w.max() / 2.0**53 > w[w > 0].min())
+
+
 def weighted(
     t: np.ndarray,
     p: np.ndarray,
@@ -399,6 +404,11 @@ def weighted(
         raise InputError(f"there are {w.size} weights for {len(t)} rows; each row needs one")
     if not np.isfinite(w).all() or (w < 0).any() or not w.any():
         raise InputError("weights must be finite, not negative, and not all 0")
+    if weights_vanish(w):
+        raise InputError(
+            f"weights go from {w[w > 0].min():.3g} to {w.max():.3g}: the small ones are lost in "
+            "every sum; correct them, or give 0 to rows that are not to count"
+        )
     if not 1e-100 < w.max() < 1e100:  # their squares would not be finite; only ratios count
         w = w / w.max()
     C, G = len(classes), len(groups)

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from shasam.errors import Argument, InputError, ShasamWarning
+from shasam.metrics.counts import weights_vanish
 from shasam.metrics.evaluation import days_of
 from shasam.metrics.slices import column_of_rule, is_rule
 from shasam.registry import did_you_mean
@@ -473,6 +474,12 @@ def _weights(table: pa.Table, column: str, where: str) -> np.ndarray:
     if (w < 0).any() or not w.any():
         raise InputError(
             f"the weight column {column!r} of {where} must not be negative, nor 0 in every row"
+        )
+    if weights_vanish(w):
+        raise InputError(
+            f"the weights {column!r} of {where} go from {w[w > 0].min():.3g} to {w.max():.3g}: the "
+            "small ones are lost in every sum; correct them, or give 0 to rows that are not to "
+            "count"
         )
     return w
 

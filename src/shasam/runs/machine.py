@@ -43,6 +43,7 @@ INSTRUCTIONS: Mapping[str, str] = MappingProxyType(
         "AVX512_CLX AVX512_CNL",
     }
 )
+MOST_THREADS = 1024  # more is a mistake, or the log of another hand
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
 REPRODUCIBLE: Mapping[str, str] = MappingProxyType({**INSTRUCTIONS, **dict.fromkeys(THREADS, "1")})
 
@@ -239,8 +240,8 @@ def threads_of(run: RunDirectory, asked: int | None, *, resume: bool) -> Threads
 
     They are those asked for, those it was begun with, a variable's, or free cores.
     """
-    if asked is not None and asked < 1:
-        raise SpecError(Argument("threads"), f" must be at least 1; got {asked}")
+    if asked is not None and not 1 <= asked <= MOST_THREADS:
+        raise SpecError(Argument("threads"), f" must be 1 to {MOST_THREADS}; got {asked}")
     if is_reproducible():
         if asked not in (None, 1):
             raise SpecError(
@@ -295,8 +296,9 @@ def _begun_with(log: Path) -> int | None:
     if not log.is_file():
         return None
     for line in stream_log(log, within=log.parent):
-        if line["event"] == "start" and isinstance(line.get("threads"), int):
-            return max(1, int(line["threads"]))
+        threads = line.get("threads")
+        if line["event"] == "start" and isinstance(threads, int):
+            return int(threads) if 1 <= threads <= MOST_THREADS else None
     return None
 
 
@@ -316,6 +318,7 @@ class ExecutionOptions(BaseModel):
     threads: int | None = Field(
         None,
         ge=1,
+        le=MOST_THREADS,
         description="Threads of each run; by default the cores are divided among the jobs, on Ray "
         "1.",
     )
