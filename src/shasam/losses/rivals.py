@@ -363,9 +363,7 @@ def _over_pairs(gaps: list[Tensor], weights: list[Tensor], nothing: Tensor) -> T
     return torch.stack(of_all).sum() / total
 
 
-def soft_gap(
-    q_BC: Tensor, t_B: Tensor, s_B: Tensor, *, alike_BB: Tensor | None = None
-) -> Tensor:
+def soft_gap(q_BC: Tensor, t_B: Tensor, s_B: Tensor, *, alike_BB: Tensor | None = None) -> Tensor:
     """Compute the mean gap between groups in the probability of the right class.
 
     The mean over classes y and pairs of groups a < b of |mean q_y (y, a) - mean q_y (y, b)|: a

@@ -519,9 +519,8 @@ def _write(
     metrics[split] = metrics_of(own, data)
     if (unknown := int((own.sensitive < 0).sum())) > 0:
         metrics.setdefault("without_group", {})[split] = unknown
-    if data.manifest.number_N is not None:
-        if split == "test":
-            metrics["along"] = {split: curves_of(own, data, data.manifest.number_N[rows])}
+    if split == "test" and data.manifest.number_N is not None:
+        metrics["along"] = {split: curves_of(own, data, data.manifest.number_N[rows])}
     if data.manifest.attributes:
         metrics.setdefault("attributes", {})[split] = metrics_of_attributes(own, data, rows)
     cells = metrics.setdefault("cells", {})
