@@ -133,7 +133,9 @@ class RunAnswer:
         """Name methods to try that can take the groups of this run."""
         data = self.run.settings.get("data")
         special = isinstance(data, dict) and (
-            data.get("missing") in UNKNOWN or data.get("groups") == "each"
+            data.get("missing") in UNKNOWN
+            or data.get("groups") == "each"
+            or data.get("sensitive_as") == "number"
         )
         return f"{PLAIN},balanced,{'gap,mmd' if special else 'groupdro,posthoc'}"
 
