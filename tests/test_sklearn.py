@@ -268,11 +268,12 @@ def test_how_numbers_are_taken_can_be_forced() -> None:
     ("settings", "sensitive", "says"),
     [
         ({"sensitive_as": "numbers"}, AGE, "auto, groups, number"),
-        ({"method": "gap"}, AGE, "gap needs groups"),
+        ({"method": "groupdro"}, AGE, "groupdro needs groups"),
         ({"sensitive_as": "number"}, S, "could not convert"),
         ({"sensitive_as": "number", "limit": {"eo_mean": 0.1}}, AGE, "limit needs groups"),
         ({"sensitive_as": "number", "missing": "group"}, AGE, "needs groups"),
-        ({"sensitive_as": "number"}, np.c_[AGE, AGE], "one attribute"),
+        ({"sensitive_as": "number"}, np.c_[AGE, AGE], "one can be followed at a time"),
+        ({"sensitive_as": "number"}, np.c_[S, S], "needs a column of many numbers"),
         ({}, np.where(AGE > 30, AGE, np.nan), "no group"),
     ],
 )
@@ -280,3 +281,17 @@ def test_what_cannot_be_followed_as_a_number_is_a_sentence(settings, sensitive, 
     model = FairClassifier(**{"method": "balanced", "steps": 5, "profile": "smoke", **settings})
     with pytest.raises(Exception, match=says):
         model.fit(X, Y, sensitive=sensitive)
+
+
+@pytest.mark.parametrize("groups", ["cross", "each"])
+def test_a_number_is_followed_beside_groups(groups: str) -> None:
+    pd = pytest.importorskip("pandas")
+    frame = pd.DataFrame({"group": S, "age": np.where(np.arange(len(S)) % 9 == 0, np.nan, AGE)})
+    model = FairClassifier("shasam-random", steps=5, profile="smoke", groups=groups, missing="use")
+    model.fit(X, Y, sensitive=frame)
+    assert model.spec_.data.sensitive_as == "number" and len(model.groups_) == 8
+    assert model.spec_.data.sensitive == ("group", "age") and model.predict(X).shape == Y.shape
+    array = np.array([S.astype(str), AGE.astype(int)], dtype=object).T
+    made = FairClassifier("balanced", steps=10, sensitive_as="number").fit(X, Y, sensitive=array)
+    assert made.spec_.data.sensitive_as == "number"
+    assert set(name.partition(" & ")[0] for name in made.groups_) == set(S.astype(str))

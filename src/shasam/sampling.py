@@ -65,7 +65,8 @@ class TrainingRows:
     images: Callable[[Tensor], Tensor] | None = field(default=None, repr=False, compare=False)
     # (N,) groups by each of several attributes that take turns, step by step; else ()
     turns: tuple[Tensor, ...] = ()
-    windows: Windows | None = None  # of a sensitive number, which takes the place of the groups
+    # of a sensitive number, which takes the place of the groups; one for each of several turns
+    all_windows: tuple[Windows, ...] = ()
     filled: float = 1.0  # share of a batch that these rows fill, where others stand beside them
 
     def larger_batch(self, images: int) -> list[object]:
@@ -76,6 +77,11 @@ class TrainingRows:
     @property
     def steps_per_epoch(self) -> int:
         return max(1, len(self.rows) // self.batch_size)
+
+    @property
+    def windows(self) -> Windows | None:
+        """The windows, of the first turn where there are several; None where there are groups."""
+        return self.all_windows[0] if self.all_windows else None
 
     @property
     def known_n(self) -> Tensor:

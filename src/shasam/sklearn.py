@@ -28,7 +28,7 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_dat
 from torch import Tensor
 
 from shasam.data.rules import along
-from shasam.data.splits import Attribute, Manifest, schema_of
+from shasam.data.splits import QUARTER_OF, Attribute, Manifest, schema_of
 from shasam.errors import ShasamWarning
 from shasam.keyed import keyed
 from shasam.methods.base import Method
@@ -92,21 +92,26 @@ class Arrays:
         s: np.ndarray,
         held: np.ndarray,
         several: Sequence[_Groups] = (),
-        number: np.ndarray | None = None,
+        number: _Groups | None = None,
     ) -> None:
         self.x = torch.from_numpy(np.ascontiguousarray(x, dtype=np.float32))
         self.classes, self.groups = int(t.max()) + 1, int(s.max()) + 1
         ids = np.char.zfill(np.arange(len(x)).astype(str), 12)
         split = np.where(held, "val", "train")
         more = [attribute.codes for attribute in several]
-        more += [] if number is None else [number]
+        more += [] if number is None else [number.number]
         schema = schema_of(len(several), number is not None)
         table = pa.table([ids, ids, ids, t, s, split, *more], schema=schema)
         classes, groups = (tuple(map(str, range(n))) for n in (self.classes, self.groups))
-        attributes = tuple(Attribute(a.name, tuple(map(str, a.values.tolist()))) for a in several)
-        self.manifest = Manifest(
-            table, classes, groups, attributes=attributes, number="" if number is None else "number"
+        attributes = tuple(
+            Attribute(
+                a.name if a.number is None else QUARTER_OF + a.name,
+                tuple(map(str, a.values.tolist())),
+            )
+            for a in several
         )
+        followed = "" if number is None else number.name
+        self.manifest = Manifest(table, classes, groups, attributes=attributes, number=followed)
 
     def rows(self, split: str) -> np.ndarray:
         return self.manifest.rows(split)
@@ -144,17 +149,21 @@ def _named_columns(sensitive: Any, X: Any) -> list[str]:
 
 def _attributes(sensitive: Any) -> list[_Groups]:
     """Return one attribute, or several: the columns of a data frame or of a 2-D array."""
+    return [_one_attribute(name, column) for name, column in _named(sensitive)]
+
+
+def _named(sensitive: Any) -> list[tuple[str, np.ndarray]]:
+    """Return the name and values of each attribute."""
     names = list(map(str, getattr(sensitive, "columns", ())))
     array = np.asarray(sensitive)
     if array.ndim < 2 or array.shape[1] == 1:
-        return [_one_attribute(names[0] if names else "sensitive", array)]
+        return [(names[0] if names else "sensitive", array)]
     if array.ndim > 2 or not array.shape[1]:
         raise ValueError(f"sensitive has the shape {array.shape}; give (n,), or (n, K) for several")
     names = names or [f"attribute {k}" for k in range(array.shape[1])]
     frame = hasattr(sensitive, "iloc")  # its columns keep the types that one array has not
     columns = [sensitive.iloc[:, k] if frame else array[:, k] for k in range(array.shape[1])]
-    found = map(_one_attribute, names, map(np.asarray, columns))
-    return list(found)
+    return list(zip(names, map(np.asarray, columns), strict=True))
 
 
 def _numbered(name: str, array: np.ndarray) -> _Groups:
@@ -169,6 +178,14 @@ def _is_number(array: np.ndarray) -> bool:
     if array.dtype.kind != "f" or not (array.ndim == 1 or array.shape[1] == 1):
         return False
     return len(np.unique(array[np.isfinite(array)])) > MOST_AS_GROUPS
+
+
+def _floats(array: np.ndarray) -> np.ndarray:
+    """An array of numbers as floats; one that holds anything else as it is."""
+    try:
+        return array.astype(np.float64) if array.dtype != bool else array
+    except (TypeError, ValueError):
+        return array
 
 
 def _one_attribute(name: str, array: np.ndarray) -> _Groups:
@@ -266,9 +283,9 @@ class FairClassifier(ClassifierMixin, BaseEstimator):
         has its own groups and batches, in turns ("each").
     sensitive_as
         How a sensitive array is taken: as "groups", as a "number" without groups, such as age in
-        years, or "auto": one array of floats with more than 20 different values is a number. Ages
-        that are integers need "number". ``overrides={"data.bandwidth": ...}`` is how far a window
-        reaches.
+        years, or "auto": floats with more than 20 different values are a number. Ages that are
+        integers need "number". Of several columns one may be a number.
+        ``overrides={"data.bandwidth": ...}`` is how far a window reaches.
     random_state
         Seed of the initial weights and the batches.
     device
@@ -379,7 +396,8 @@ class FairClassifier(ClassifierMixin, BaseEstimator):
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         held = self._held_out(t, s, seed)
         several = attributes if len(attributes) > 1 else []
-        number = whole.number if self.method_ == self.method else None
+        followed = [a for a in attributes if a.number is not None]
+        number = followed[0] if followed and self.method_ == self.method else None
         data = Arrays(X, t.astype(np.int64), s.astype(np.int64), held, several, number)
         asked: dict[str, Any] = {}
         if (s < 0).any():
@@ -489,6 +507,8 @@ class FairClassifier(ClassifierMixin, BaseEstimator):
             raise ValueError(f"sensitive_as is one of {', '.join(ways)}; got {self.sensitive_as!r}")
         array = np.asarray(sensitive)
         auto = self.sensitive_as == "auto" and self.missing != "group" and not self.limit
+        if array.ndim == 2 and array.shape[1] > 1:
+            return self._several(_named(sensitive), auto)
         if self.sensitive_as != "number" and not (auto and _is_number(array)):
             return _attributes(sensitive)
         if self.limit or self.missing == "group":
@@ -497,16 +517,32 @@ class FairClassifier(ClassifierMixin, BaseEstimator):
                 f"{what} needs groups, and sensitive is followed as a number; make groups of it, "
                 "such as sensitive < 35"
             )
-        if array.ndim > 1 and array.shape[1] != 1:
-            raise ValueError(
-                f"sensitive_as='number' is for one attribute; sensitive has the shape {array.shape}"
-            )
         try:
             array = array.astype(np.float64).reshape(len(array))
         except (TypeError, ValueError) as error:
             raise ValueError(f"sensitive_as='number', and sensitive holds {error}") from error
         names = [*map(str, getattr(sensitive, "columns", ())), "sensitive"]
         return [_numbered(names[0], array)]
+
+    def _several(self, named: list[tuple[str, np.ndarray]], auto: bool) -> list[_Groups]:
+        """Several attributes as groups, but for one that is a number."""
+        wanted = self.sensitive_as == "number"
+        as_floats = {name: _floats(column) if wanted else column for name, column in named}
+        numbers = [name for name in as_floats if auto or wanted if _is_number(as_floats[name])]
+        if len(numbers) > 1:
+            raise ValueError(
+                f"{' and '.join(numbers)} are numbers of many values, and one can be followed at a "
+                "time; make groups of the others, such as income < 30000"
+            )
+        if wanted and (not numbers or self.limit or self.missing == "group"):
+            raise ValueError(
+                "sensitive_as='number' needs a column of many numbers, no limit and no "
+                "missing='group'; leave it out, and every column holds groups"
+            )
+        return [
+            _numbered(name, as_floats[name]) if name in numbers else _one_attribute(name, column)
+            for name, column in named
+        ]
 
     def _check_classes_left(self, t: np.ndarray) -> None:
         if len(np.unique(t)) < len(self.classes_):

@@ -685,15 +685,21 @@ MISSING_WORDS = frozenset(
 )
 
 
-def advice(column: str, rows: int, total: int, where: str, first: str = "") -> list[object]:
-    """The parts of the sentence about missing values, and the three ways out."""
-    return [
+def advice(
+    column: str, rows: int, total: int, where: str, first: str = "", groups: bool = True
+) -> list[object]:
+    """The parts of the sentence about missing values, and the ways out; a number has no groups."""
+    ways: list[object] = [
         f"{rows:,} of {total:,} rows of {where} have no value in the column {column!r}{first}. "
         "Fill them in, leave them out with ",
         Argument("missing", "drop"),
-        ", or, for a sensitive attribute, make them a group with ",
-        Argument("missing", "group"),
     ]
+    if groups:
+        ways += [
+            ", or, for a sensitive attribute, make them a group with ",
+            Argument("missing", "group"),
+        ]
+    return ways
 
 
 # -------------------------------------------------------------------------------------------------

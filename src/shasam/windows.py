@@ -8,10 +8,14 @@ number among the training rows (equal numbers share the middle of their ranks) a
 which is 1 for equal numbers, and 0 from h on. It does not change under a monotone transformation
 of the number, and every window away from the ends holds about as many rows. An attribute of few
 values is the limit: with h below the distance of two values near(i, j) is [s_i = s_j].
+
+Where the number is crossed with groups, such as age with race, near(i, j) is 0 between groups: the
+ranks of each group begin beyond the reach of those before it, and everything else stays as it is.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from shasam.extras import need
@@ -36,6 +40,8 @@ class Windows:
         Training rows that have a number.
     bandwidth
         h, in quantiles.
+    crossed
+        Whether ranks of several groups lie apart, so that they are no quantiles.
 
     Examples
     --------
@@ -48,18 +54,35 @@ class Windows:
     r_N: Tensor  # (N,) int64
     n: int
     bandwidth: float
+    crossed: bool = False
 
     @classmethod
-    def along(cls, number_N: Tensor, rows: Tensor, bandwidth: float) -> Windows:
-        """Rank numbers (N,) among those of the training rows; NaN is no number."""
+    def along(
+        cls, number_N: Tensor, rows: Tensor, bandwidth: float, group_N: Tensor | None = None
+    ) -> Windows:
+        """Rank numbers (N,) among those of the training rows; NaN is no number.
+
+        Groups (N,), where they are given, keep windows apart; a row of -1 has none.
+        """
         number_N = number_N.double()
+        if group_N is not None:
+            number_N = torch.where(group_N < 0, math.nan, number_N)
         known = number_N[rows][~number_N[rows].isnan()]
         if not len(known):
             raise DataError("no training row has a sensitive number; give numbers to some")
         ordered = known.sort().values
         below = torch.searchsorted(ordered, number_N)
         r_N = below + torch.searchsorted(ordered, number_N, right=True)
-        return cls(torch.where(number_N.isnan(), -1, r_N), len(known), bandwidth)
+        if group_N is not None:  # windows reach 2·n·h in these units, and h is at most 1
+            r_N = r_N + group_N.clamp_min(0) * 4 * (len(known) + 1)
+        unknown_N = number_N.isnan()
+        return cls(torch.where(unknown_N, -1, r_N), len(known), bandwidth, group_N is not None)
+
+    @classmethod
+    def of_groups(cls, group_N: Tensor, rows: Tensor) -> Windows:
+        """Every group (N,) as a window of its own; -1 is none."""
+        number_N = torch.where(group_N < 0, math.nan, group_N.double())
+        return cls.along(number_N, rows, 0.5 / max(len(rows), 1))
 
     @property
     def _reach(self) -> float:
@@ -68,6 +91,7 @@ class Windows:
 
     def quantile(self, rows: Tensor) -> Tensor:
         """The quantile of rows, between 0 and 1."""
+        assert not self.crossed, "a crossed number has no quantile"
         return self.r_N[rows].double() / (2 * self.n)
 
     def near(self, rows: Tensor, others: Tensor) -> Tensor:

@@ -10,6 +10,7 @@ import pytest
 
 from experiments import (
     ages,
+    attributes,
     curves,
     forest,
     fronts,
@@ -97,6 +98,14 @@ TABLES = {
     "age in years, differences": (
         "age-in-years",
         lambda: ages.differences(ages.values(EXPERIMENTS / "age-in-years")),
+    ),
+    "several attributes": (
+        "several-attributes",
+        lambda: attributes.table(attributes.values(EXPERIMENTS / "several-attributes")),
+    ),
+    "several attributes, differences": (
+        "several-attributes",
+        lambda: attributes.differences(attributes.values(EXPERIMENTS / "several-attributes")),
     ),
     "wrong labels": ("embeddings-noise", lambda: noise.table(EXPERIMENTS / "embeddings-noise")),
     "pretrained": ("pretrained", lambda: table.table(EXPERIMENTS / "pretrained")),

@@ -40,6 +40,19 @@ def test_a_verdict_says_what_the_data_could_hide_and_who_is_too_few_to_compare(
     assert found["claim"]["real"] is False
 
 
+def test_a_gap_in_accuracy_stands_in_for_eo_under_its_own_name(tmp_path: Path) -> None:
+    """An intersection without one class has no EO, and its claim is about accuracy."""
+    rng = np.random.default_rng(0)
+    sex, age = rng.choice(["f", "m"], 1200), rng.choice(["young", "old"], 1200)
+    y = np.where((sex == "f") & (age == "old"), 0, rng.integers(0, 2, 1200))
+    wrong = rng.random(1200) < np.where(sex == "f", 0.35, 0.05)
+    rows = {"y": y, "guess": np.where(wrong, 1 - y, y), "sex": sex, "age": age}
+    path, out = save(rows, tmp_path / "p.csv"), tmp_path / "o.html"
+    audit([path], label="y", prediction="guess", sensitive=["sex", "age"], html=out, min_group=0)
+    text = " ".join(out.read_text(encoding="utf-8").split())
+    assert re.search(r"\(EO\) by sex \(.*?\)\. Largest gap in accuracy by sex &amp; age", text)
+
+
 def test_claims_about_several_attributes_allow_for_their_number(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     y = rng.integers(0, 2, 600)

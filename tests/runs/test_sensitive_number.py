@@ -7,6 +7,7 @@ import math
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
@@ -23,13 +24,15 @@ from tests.runs.test_several_attributes import (
 
 import shasam
 from shasam.data import open_data
+from shasam.data.rules import number_rule
 from shasam.data.splits import Manifest
 from shasam.errors import DataError, SpecError, TrainingError
-from shasam.losses import conditional_hsic, flcmi
+from shasam.losses import conditional_group_mmd, conditional_hsic, flcmi, soft_gap
 from shasam.mining import MiningConfig
 from shasam.mining.pools import pools_of
 from shasam.pipeline.load import load
 from shasam.registry import entries, lookup
+from shasam.report.answer import RunAnswer
 from shasam.sampling import NaturalPlan, TrainingRows, batch_triplets
 from shasam.spec import resolve, stored_spec
 from shasam.spec.fields import DataSpec
@@ -40,10 +43,11 @@ from shasam.window_batches import SpreadPlan, WindowPlan
 from shasam.windows import Windows, spread
 
 ABLE = {
-    "ce", "balanced", "balanced-hidden", "reweight", "supcon", "jtt", "hsic", "grl", "shasam",
-    "shasam-random",
+    "ce", "balanced", "balanced-hidden", "reweight", "supcon", "jtt", "gap", "mmd", "hsic", "grl",
+    "shasam", "shasam-random",
 }  # fmt: skip
 AGE = ["--sensitive", "age"]
+RACE_AND_AGE = ["--sensitive", "race", *AGE]
 
 
 def labels(rows: int = 240, values: int = 0, seed: int = 1):
@@ -85,6 +89,32 @@ def test_windows_against_brute_force(values, bandwidth):
     assert windows.quantile(rows[:1]).item() == pytest.approx(u(float(age[rows[0]])))
 
 
+def test_windows_of_a_number_within_groups_are_those_of_the_number_and_the_group():
+    age = labels(80)[1]
+    age[3] = math.nan
+    group_N = torch.arange(80) % 3
+    group_N[7] = -1
+    rows = torch.arange(0, 80, 2)
+    alone = Windows.along(torch.where(group_N < 0, math.nan, age), rows, 0.4)
+    crossed = Windows.along(age, rows, 0.4, group_N)
+    same = group_N[:, None] == group_N[None]
+    every = torch.arange(80)
+    wanted = alone.near(every, every) * same
+    assert torch.allclose(crossed.near(every, every), wanted, atol=1e-9)
+    assert torch.allclose(crossed.counts(every, rows), wanted[:, rows].sum(1))
+    assert (wanted[3] == 0).all() and (wanted[7] == 0).all()
+    with pytest.raises(AssertionError, match="no quantile"):
+        crossed.quantile(rows)
+
+
+def test_groups_as_windows_are_the_groups():
+    group_N = torch.tensor([0, 2, 2, -1, 0, 1])
+    rows = torch.arange(6)
+    near = Windows.of_groups(group_N, rows).near(rows, rows)
+    same = (group_N[:, None] == group_N[None]) & (group_N[:, None] >= 0)
+    assert torch.equal(near, same.double())
+
+
 @pytest.mark.parametrize("scheme", ["inverse", "independence"])
 def test_weights_against_brute_force_and_those_of_cells_in_the_limit(scheme):
     t_N, age = labels(200)
@@ -118,7 +148,8 @@ def test_a_place_is_drawn_from_each_part_of_the_weight():
 def plan_rows(t_N, age, bandwidth, size, s_N=None):
     rows = torch.arange(len(t_N))
     s_N = torch.zeros_like(t_N) if s_N is None else s_N
-    return TrainingRows(t_N, s_N, rows, size, 3, windows=Windows.along(age, rows, bandwidth))
+    windows = (Windows.along(age, rows, bandwidth),)
+    return TrainingRows(t_N, s_N, rows, size, 3, all_windows=windows)
 
 
 def nobody(rows):
@@ -241,7 +272,50 @@ def test_hsic_with_a_kernel_on_the_number():
     assert float(found) == pytest.approx(np.mean(values), rel=1e-4)
 
 
-@pytest.mark.parametrize("name", ["ce", "balanced", "reweight", "hsic"])
+@pytest.mark.parametrize("penalty", ["gap", "mmd"])
+def test_penalties_over_windows_against_loops_over_rows(penalty):
+    """Every pair of rows of a class is a pair of windows, by 1 - near and one over their rows."""
+    x, (t_N, age) = torch.randn(24, 3), labels(24)
+    q, rows = torch.softmax(x, 1), torch.arange(24)
+    near = Windows.along(age, rows, 0.3).near(rows, rows)
+    scale = sum(float((a - b).square().sum()) for a in x for b in x) / 24**2
+    total = weight = 0.0
+    for t in (0, 1):
+        own = (t_N == t).nonzero().flatten().tolist()
+        count = {i: sum(float(near[i, j]) for j in own) for i in own}
+
+        def kernel(i: int, j: int, own=own, count=count) -> float:
+            return sum(
+                float(near[i, a]) * float(near[j, b]) / count[i] / count[j]
+                * math.exp(-float((x[a] - x[b]).square().sum()) / (2 * scale))
+                for a in own for b in own
+            )  # fmt: skip
+
+        mean = {i: sum(float(near[i, a] * q[a, t]) for a in own) / count[i] for i in own}
+        for i in own:
+            for j in own:
+                w = (1 - float(near[i, j])) / count[i] / count[j]
+                if penalty == "gap":
+                    total += w * abs(mean[i] - mean[j])
+                elif w:
+                    total += w * (kernel(i, i) + kernel(j, j) - 2 * kernel(i, j))
+                weight += w
+    if penalty == "gap":
+        found = soft_gap(q, t_N, age, alike_BB=near)
+    else:
+        found = conditional_group_mmd(x, t_N, age, alike_BB=near)
+    assert float(found) == pytest.approx(total / weight, rel=1e-4)
+
+
+@pytest.mark.parametrize("function", [soft_gap, conditional_group_mmd])
+def test_a_penalty_over_one_window_is_nothing_and_has_a_gradient(function):
+    x = torch.softmax(torch.randn(6, 2), 1).requires_grad_()
+    found = function(x, torch.zeros(6, dtype=torch.long), torch.ones(6), alike_BB=torch.ones(6, 6))
+    found.backward()
+    assert float(found.detach()) == 0 and bool(x.grad.isfinite().all())
+
+
+@pytest.mark.parametrize("name", ["ce", "balanced", "reweight", "gap", "mmd", "hsic"])
 def test_a_method_on_few_values_learns_what_it_learns_of_groups(name):
     kind = lookup("method", name)
     by_group = Lab(kind, kind.Config(), None, inputs="vectors")
@@ -279,7 +353,7 @@ def test_check_method_looks_at_soft_sets_where_they_are_claimed():
     kind = lookup("method", "shasam-random")
     report = check_method(kind, inputs="vectors", overfit=False)
     assert "along a number" in report.checked
-    report = check_method(lookup("method", "gap"), inputs="vectors", overfit=False)
+    report = check_method(lookup("method", "groupdro"), inputs="vectors", overfit=False)
     assert report.skipped["along a number"] == "it takes groups alone"
 
 
@@ -312,7 +386,8 @@ def test_specifications_without_a_number_are_stored_as_they_always_were(tmp_path
 @pytest.mark.parametrize(
     ("data", "says"),
     [
-        ({"sensitive": ["age", "race"], "sensitive_as": "number"}, "one sensitive attribute"),
+        ({"sensitive": ["age<35", "race"], "sensitive_as": "number"}, "none is a column of many"),
+        ({"sensitive": "age", "missing": "infer"}, "missing=infer infers groups, and a number"),
         ({"sensitive": "age", "sensitive_as": "number", "missing": "group"}, "has none"),
         ({"sensitive": "race", "sensitive_as": "number"}, "not numeric"),
         ({"sensitive": "age", "sensitive_as": "groups"}, "62 groups|has 62|at least one image"),
@@ -324,10 +399,17 @@ def test_what_cannot_be_a_number_is_a_sentence(tmp_path, data, says):
         seen_batches(spec, opened)
 
 
+def test_one_number_is_followed_among_several_attributes():
+    table = pa.table({"age": range(40), "income": range(40), "race": [0, 1] * 20})
+    assert number_rule(["race", "age"], table) == "age"
+    with pytest.raises(DataError, match=r"one can be followed at a time.*'income<35'"):
+        number_rule(["age", "race", "income"], table)
+
+
 def test_methods_that_need_groups_name_those_that_do_not(tmp_path, capsys):
     folder = people(tmp_path)
-    told = refused(words(folder, "gap", *AGE), capsys)
-    assert "gap needs groups" in told and "'age<35'" in told
+    told = refused(words(folder, "groupdro", *AGE), capsys)
+    assert "groupdro needs groups" in told and "'age<35'" in told
     assert all(name in told for name in ABLE)
     told = refused(words(folder, "shasam", *AGE, "--set", "options.smooth=none"), capsys)
     assert "lse, exact or linear" in told
@@ -402,6 +484,8 @@ def test_rows_without_a_number_train_the_target_alone(tmp_path, method):
     command(words(folder, method, *AGE, "--missing", "use", "--no-report"))
     run = run_of(folder, method)
     assert run.metrics()["without_group"]["test"] > 0
+    if method == "balanced":
+        assert "have no age and are not in these numbers" in " ".join(RunAnswer.of(run).lines())
 
 
 @pytest.mark.parametrize("method", ["shasam", "shasam-random", "reweight"])
@@ -445,3 +529,92 @@ def test_batches_have_windows_and_natural_ones_do_not_need_them(tmp_path):
             assert bool((t_N[drawn.rows_B[triplet.anchors]] == triplet.target).all())
     spec, data = asked_for(tmp_path, "ce", sensitive="age")
     assert isinstance(seen_batches(spec, data)[0], NaturalPlan)
+
+
+# -- a number beside groups -----------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module", params=["cross", "each"])
+def race_and_age(request, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run with race and age in years together."""
+    folder = people(tmp_path_factory.mktemp(request.param))
+    command(words(folder, "shasam-random", *RACE_AND_AGE, "--groups", request.param))
+    return folder
+
+
+def test_race_and_age_in_years_end_in_a_page_with_both(race_and_age, capsys):
+    folder = race_and_age
+    run = run_of(folder, "shasam-random")
+    manifest = Manifest.load(run.file("manifest.parquet"))
+    assert [a.name for a in manifest.attributes] == ["race", "quarter of age"]
+    assert manifest.number == "age" and len(manifest.sensitive_names) == 12
+    table = pq.read_table(run.file("predictions.parquet"))
+    assert table["age"].to_pylist() == manifest.number_N[manifest.rows("test")].tolist()
+    assert set(table["race"].to_pylist()) == {"asian", "black", "white"}
+    found = run.metrics()
+    assert found["along"]["test"]["attribute"] == "age"
+    assert list(found["attributes"]["test"]) == ["race", "quarter of age", "race & age"]
+    page = run.file("report.html").read_text()
+    assert "Along age" in page and "quarter of age" in page
+    assert "--methods ce,balanced,gap,mmd" in page  # what can take a number
+    path = str(run.file("predictions.parquet"))
+    command(["audit", path])
+    assert "quarter of age" in " ".join(capsys.readouterr().out.split())
+    command(["audit", path, *RACE_AND_AGE])
+    assert "is followed as a number" in " ".join(capsys.readouterr().out.split())
+    out = folder / "new.csv"
+    line = ["predict", str(run.path), str(folder / "x.npy"), "--csv", str(folder / "people.csv")]
+    command([*line, "--out", str(out)])
+    command(["audit", str(out), *RACE_AND_AGE])
+
+
+def test_windows_of_age_lie_within_races_or_take_turns_with_them(tmp_path):
+    folder = people(tmp_path)
+    spec, data = asked_for(folder, "shasam-random", sensitive=["race", "age"])
+    _, taken, batches = seen_batches(spec, data)
+    race_N, age_N = data.manifest.attribute_codes[0], data.manifest.number_N
+    assert taken.windows.crossed
+    for drawn, _ in batches:
+        assert drawn.triplets
+        for triplet in drawn.triplets:
+            rows = drawn.rows_B[torch.cat([triplet.anchors, triplet.negatives])].numpy()
+            assert len(set(race_N[rows].tolist())) == 1  # near in age, and of one race
+            positives = drawn.rows_B[triplet.positives].numpy()
+            away = race_N[positives] != race_N[rows[0]]  # elsewhere: of another race or age
+            assert bool((triplet.weights[1].numpy()[away] == 1).all()) and away.any()
+    spec, data = asked_for(folder, "balanced", sensitive=["race", "age"], groups="each")
+    _, taken, batches = seen_batches(spec, data)
+    for step, (drawn, _) in enumerate(batches):
+        rows = drawn.rows_B.numpy()
+        windows = taken.all_windows[step % 2]
+        near = windows.near(drawn.rows_B, drawn.rows_B).numpy()
+        if step % 2 == 0:  # the turn of race: its groups, equally often
+            assert np.array_equal(near > 0, race_N[rows][:, None] == race_N[rows])
+            counts = np.bincount(data.t_N[rows] * 3 + race_N[rows])
+            assert counts.max() - counts.min() <= 1
+        else:
+            assert ((near > 0) == (near > 0).T).all() and (near < 1).any()
+            far = np.abs(age_N[rows][:, None] - age_N[rows]) > 30
+            assert (near[far] == 0).all()
+
+
+@pytest.mark.parametrize("method", sorted(ABLE - {"grl", "shasam-random", "balanced-hidden"}))
+def test_every_method_of_windows_trains_by_race_and_age(tmp_path, method):
+    command(words(people(tmp_path, unknown=0.1), method, *RACE_AND_AGE, "--missing", "use",
+                  "--no-report"))  # fmt: skip
+    found = run_of(tmp_path, method).metrics()
+    assert found["without_group"]["test"] > 0 and "along" in found
+
+
+def test_a_method_that_reads_the_number_itself_takes_it_alone(tmp_path, capsys):
+    told = refused(words(people(tmp_path), "grl", *RACE_AND_AGE), capsys)
+    assert "grl takes a number as the only attribute" in told and "hsic" in told
+
+
+def test_missing_ages_are_not_to_be_made_a_group(tmp_path, capsys):
+    folder = people(tmp_path)
+    lines = (folder / "people.csv").read_text().splitlines()
+    made = [line.rpartition(",")[0] + "," if k % 2 else line for k, line in enumerate(lines) if k]
+    (folder / "people.csv").write_text("\n".join([lines[0], *made]) + "\n")
+    told = refused(words(folder, "balanced", *AGE), capsys)
+    assert "--missing drop" in told and "--missing use" in told and "--missing group" not in told

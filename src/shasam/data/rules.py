@@ -11,7 +11,7 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 
-from shasam.data.source import Label
+from shasam.data.source import Label, of_many_values
 from shasam.errors import Argument, DataError
 from shasam.registry import did_you_mean
 from shasam.rule_text import BINS, parsed_comparison
@@ -75,6 +75,24 @@ def along(rule: str, table: pa.Table, what: str) -> tuple[Labelling, np.ndarray]
     if len(names) < 2:
         raise DataError(f"the {what} {rule!r} has one value only; it needs two or more")
     return Labelling(codes, tuple(names), _missing_values(rule, null)), number
+
+
+def number_rule(rules: Sequence[str], table: pa.Table) -> str:
+    """The one of several sensitive attributes that is followed as a number."""
+    if len(rules) == 1:
+        return rules[0]
+    many = [r for r in rules if r in table.column_names and of_many_values(table.column(r))]
+    if len(many) == 1:
+        return many[0]
+    if many:
+        raise DataError(
+            f"{' and '.join(map(repr, many))} are numbers of many values, and one can be followed "
+            f"at a time; make groups of the others by a rule, such as '{many[-1]}<35'"
+        )
+    raise DataError(
+        f"of {' and '.join(map(repr, rules))} none is a column of many numbers; leave out ",
+        Argument("data.sensitive_as", "number"),
+    )
 
 
 def crossed(labellings: Sequence[Labelling]) -> Labelling:

@@ -12,8 +12,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from shasam.errors import SpecError
 from shasam.files import remembered_sha256
-from shasam.spec.fields import DataSpec
+from shasam.spec.fields import NO_INFERRED_NUMBER, DataSpec
 from shasam.tables import MOST_AS_GROUPS, open_table
 
 if TYPE_CHECKING:
@@ -63,18 +64,22 @@ class Reading:
 
 
 def taken_as(spec: DataSpec, file: Path) -> DataSpec:
-    """The specification that says whether its sensitive column is followed as a number."""
-    if spec.sensitive_as != "auto" or len(spec.sensitive or ()) != 1 or spec.missing == "group":
+    """The specification that says whether a sensitive column is followed as a number."""
+    if spec.sensitive_as != "auto" or not spec.sensitive or spec.missing == "group":
         return spec
-    (column,) = spec.sensitive or ("",)
     table = open_table(file)
-    if column not in table.column_names:
+    columns = [rule for rule in spec.sensitive if rule in table.column_names]
+    if not any(of_many_values(table.read([column]).column(column)) for column in columns):
         return spec
-    values = table.read([column]).column(column)
-    holds = pa.types.is_integer(values.type) or pa.types.is_floating(values.type)
-    if not holds or pc.count_distinct(values, mode="only_valid").as_py() <= MOST_AS_GROUPS:
-        return spec
+    if spec.missing == "infer":  # a copy is not checked again
+        raise SpecError(f"data.sensitive: {NO_INFERRED_NUMBER}")
     return spec.model_copy(update={"sensitive_as": "number"})
+
+
+def of_many_values(values: pa.ChunkedArray) -> bool:
+    """Whether a column holds numbers, and more different ones than are taken as groups."""
+    holds = pa.types.is_integer(values.type) or pa.types.is_floating(values.type)
+    return holds and pc.count_distinct(values, mode="only_valid").as_py() > MOST_AS_GROUPS
 
 
 class Source:

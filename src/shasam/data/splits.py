@@ -23,6 +23,7 @@ from shasam.data.rules import (
     along,
     apply_rule,
     crossed,
+    number_rule,
     with_missing_group,
 )
 from shasam.data.source import Exclusion, Label, Source
@@ -73,7 +74,8 @@ class Manifest:
     """Rows sorted by id; what was left out and why stands beside them in ``excluded``.
 
     With several sensitive attributes ``attributes`` names them, and the table has a column of codes
-    for each. ``number`` names a sensitive attribute that is followed as a number.
+    for each. ``number`` names a sensitive attribute that is followed as a number; among several the
+    attribute is the quarter of it.
     """
 
     table: pa.Table = field(repr=False)
@@ -211,6 +213,7 @@ class Manifest:
 
 _TARGET, _SENSITIVE = "target", "sensitive attribute"
 _NOT_DRAWN = "not drawn"
+QUARTER_OF = "quarter of "  # the groups of a number that stands among several attributes
 _SHARES = {"test": 0.2, "val": 0.1}  # of each cell, for split="stratified"
 
 
@@ -243,7 +246,7 @@ class Protocol:
     flip_direction: bool = False
     attributes: tuple[str, ...] = ()  # several, of which ``sensitive`` is the intersection
     known_groups: float | None = None  # share of the training rows whose group is not hidden
-    number: bool = False  # ``sensitive`` is a column that is followed as a number
+    number: bool = False  # one of the rules is a column that is followed as a number
 
     @property
     def rules(self) -> tuple[str, ...]:
@@ -276,11 +279,14 @@ class Protocol:
         hashes = list(content_hash)
         t = apply_rule(self.target, table, labels, "target")
         number: np.ndarray | None = None
-        if self.number:
-            quarters, number = along(self.sensitive, table, _SENSITIVE)
-            found = [quarters]
-        else:
-            found = [apply_rule(rule, table, labels, _SENSITIVE) for rule in self.rules]
+        followed = number_rule(self.rules, table) if self.number else None
+        found = []
+        for rule in self.rules:
+            if rule == followed:
+                quarters, number = along(rule, table, _SENSITIVE)
+                found.append(quarters)
+            else:
+                found.append(apply_rule(rule, table, labels, _SENSITIVE))
         if missing == "group":
             found = [with_missing_group(labelling) for labelling in found]
         s = found[0] if len(found) == 1 else crossed(found)
@@ -324,8 +330,11 @@ class Protocol:
             protocol,
             [vars(e) for e in out],
             [*notes, *said],
-            tuple(Attribute(rule, labelling.names) for rule, labelling in named),
-            self.sensitive if self.number else "",
+            tuple(
+                Attribute(QUARTER_OF + rule if rule == followed else rule, labelling.names)
+                for rule, labelling in named
+            ),
+            followed or "",
         )
 
     def _hidden(self, ids: list[str], split: list[str], s: np.ndarray) -> np.ndarray:
@@ -589,13 +598,16 @@ def label_problems(
     where = source.spec.csv.name if source.spec.csv is not None else source.spec.name
     found: list[Labelling] = []
     problems: dict[str, DataError] = {}
+    followed = None
+    if source.spec.sensitive_as == "number":
+        followed = number_rule([rule for what, rule in rules if what == _SENSITIVE], table)
     for what, rule in rules:
         try:
-            if what == _SENSITIVE and source.spec.sensitive_as == "number":
+            if what == _SENSITIVE and rule == followed:
                 found.append(along(rule, table, what)[0])
             else:
                 found.append(apply_rule(rule, table, source.labels, what))
-            _missing(found[-1], source, what, where, table.num_rows)
+            _missing(found[-1], source, what, where, table.num_rows, rule == followed)
         except DataError as error:
             problems.setdefault(str(error), error)
     return found, list(problems.values())
@@ -641,7 +653,9 @@ def _without_labels(t: Labelling, s: Labelling, missing: MissingInTraining) -> d
     return why
 
 
-def _missing(labelling: Labelling, source: Source, what: str, where: str, total: int) -> None:
+def _missing(
+    labelling: Labelling, source: Source, what: str, where: str, total: int, number: bool
+) -> None:
     rows = Counter(
         reason.removesuffix(NO_VALUE_REASON)
         for reason in labelling.reasons.values()
@@ -651,7 +665,7 @@ def _missing(labelling: Labelling, source: Source, what: str, where: str, total:
     if not rows or group or source.spec.missing == "drop":
         return
     (column, count), *_ = rows.most_common()
-    ways = advice(column, count, total, where)
+    ways = advice(column, count, total, where, groups=not number)
     if what == _SENSITIVE:
         ways += [", or let them train the target alone with ", Argument("missing", "use")]
     raise DataError(*ways)

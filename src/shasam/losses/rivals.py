@@ -338,7 +338,32 @@ def distillation_mmd(
     return total
 
 
-def soft_gap(q_BC: Tensor, t_B: Tensor, s_B: Tensor) -> Tensor:
+def window_pairs(near_nn: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the weights of rows in the windows of rows, and those of pairs of windows.
+
+    ``near_nn`` is symmetric with ones on its diagonal. A window's weights sum to 1; a pair of
+    windows weighs (1 - near_ij) / (n_i n_j), n_i the rows in a window, so that values and not rows
+    count alike. Of few values windows are groups, and every two groups weigh the same.
+
+    >>> near = torch.tensor([[1.0, 1.0, 0.0], [1.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
+    >>> [found.tolist() for found in window_pairs(near)]  # doctest: +NORMALIZE_WHITESPACE
+    [[[0.5, 0.5, 0.0], [0.5, 0.5, 0.0], [0.0, 0.0, 1.0]],
+     [[0.0, 0.0, 0.5], [0.0, 0.0, 0.5], [0.5, 0.5, 0.0]]]
+    """
+    each_n = near_nn.sum(1).reciprocal()
+    return near_nn * each_n[:, None], (1 - near_nn) * each_n[:, None] * each_n
+
+
+def _over_pairs(gaps: list[Tensor], weights: list[Tensor], nothing: Tensor) -> Tensor:
+    """The weighted mean over the pairs of windows of all classes; 0 where there is none."""
+    total = torch.stack([w_nn.sum() for w_nn in weights]).sum() if weights else nothing * 0.0
+    if not float(total) > 0:
+        return nothing * 0.0
+    of_all = [(g_nn * w_nn).sum() for g_nn, w_nn in zip(gaps, weights, strict=True)]
+    return torch.stack(of_all).sum() / total
+
+
+def soft_gap(q_BC: Tensor, t_B: Tensor, s_B: Tensor, *, alike_BB: Tensor | None = None) -> Tensor:
     """Compute the mean gap between groups in the probability of the right class.
 
     The mean over classes y and pairs of groups a < b of |mean q_y (y, a) - mean q_y (y, b)|: a
@@ -352,6 +377,9 @@ def soft_gap(q_BC: Tensor, t_B: Tensor, s_B: Tensor) -> Tensor:
         Classes (B,).
     s_B
         Groups (B,).
+    alike_BB
+        How near two rows are along a number (B, B), which then stands in the place of the groups:
+        every row is the middle of a window.
 
     Returns
     -------
@@ -365,7 +393,15 @@ def soft_gap(q_BC: Tensor, t_B: Tensor, s_B: Tensor) -> Tensor:
     >>> round(float(soft_gap(q, t, s)), 4)
     0.4
     """
-    gaps = []
+    gaps, weights = [], []
+    if alike_BB is not None:
+        for t in t_B.unique():
+            own = t_B == t
+            window_nn, pair_nn = window_pairs(alike_BB[own][:, own].to(q_BC))
+            mean_n = window_nn @ q_BC[own, t]
+            gaps.append((mean_n[:, None] - mean_n).abs())
+            weights.append(pair_nn)
+        return _over_pairs(gaps, weights, q_BC.sum())
     for t in t_B.unique():
         means = [q_BC[(t_B == t) & (s_B == s), t].mean() for s in s_B[t_B == t].unique()]
         gaps += [(a - b).abs() for a, b in combinations(means, 2)]
@@ -430,7 +466,14 @@ def conditional_hsic(
     return torch.stack(found).mean() if found else x_BD.sum() * 0.0
 
 
-def conditional_group_mmd(x_BD: Tensor, t_B: Tensor, s_B: Tensor, *, sigma: float = 1.0) -> Tensor:
+def conditional_group_mmd(
+    x_BD: Tensor,
+    t_B: Tensor,
+    s_B: Tensor,
+    *,
+    sigma: float = 1.0,
+    alike_BB: Tensor | None = None,
+) -> Tensor:
     """Compute the mean MMD² between groups within each class.
 
     The mean over classes y and pairs of groups a < b of MMD²(x | y, a ; x | y, b); 0 if there is no
@@ -446,6 +489,9 @@ def conditional_group_mmd(x_BD: Tensor, t_B: Tensor, s_B: Tensor, *, sigma: floa
         Groups (B,).
     sigma
         σ.
+    alike_BB
+        How near two rows are along a number (B, B), which then stands in the place of the groups:
+        every row is the middle of a window.
 
     Returns
     -------
@@ -460,7 +506,16 @@ def conditional_group_mmd(x_BD: Tensor, t_B: Tensor, s_B: Tensor, *, sigma: floa
     """
     with torch.no_grad():
         scale = sigma * squared_distances(x_BD, x_BD).mean()
-    terms = []
+    terms, weights = [], []
+    if alike_BB is not None:
+        for t in t_B.unique():
+            own = t_B == t
+            window_nn, pair_nn = window_pairs(alike_BB[own][:, own].to(x_BD))
+            k_nn = torch.exp(-squared_distances(x_BD[own], x_BD[own]) / (2 * scale))
+            mean_nn = window_nn @ k_nn @ window_nn.T
+            terms.append(mean_nn.diag()[:, None] + mean_nn.diag() - 2 * mean_nn)
+            weights.append(pair_nn)
+        return _over_pairs(terms, weights, x_BD.sum())
     for t in t_B.unique():
         for a, b in combinations(s_B.unique(), 2):
             x, y = x_BD[(t_B == t) & (s_B == a)], x_BD[(t_B == t) & (s_B == b)]

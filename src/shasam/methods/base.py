@@ -97,6 +97,9 @@ class Method(nn.Module):
     # True where the sensitive attribute may be a number: ``groups`` is 0 then, batches have
     # ``windows``, and balanced and mined ones are drawn over these
     continuous: ClassVar[bool] = False
+    # True where the number itself is read, beside or instead of windows, so that it must be the
+    # only attribute: one that stands among others has windows within their groups
+    number_alone: ClassVar[bool] = False
     # True where rows without a group (-1) may be in its batches: they train the target alone
     unknown_groups: ClassVar[bool] = False
 

@@ -30,6 +30,7 @@ class GRL(CE):
     summary = "cross-entropy, and an adversary behind a gradient reversal that reads the group"
     unknown_groups = True
     continuous = True
+    number_alone = True
     reference = "Raff and Sylvester, DSAA 2018 (GRAD-pred); ramp: Ganin et al., JMLR 2016"
     dial = Dial("strength", (0.3, 1.0, 3.0))
 

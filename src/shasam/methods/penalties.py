@@ -34,6 +34,14 @@ class KernelConfig(PenaltyConfig):
     )
 
 
+def _near(batch: Batch, like: Tensor) -> Tensor | None:
+    """How near the rows of a batch are along a sensitive number; None where there are groups."""
+    if batch.windows is None:
+        return None
+    rows = batch.rows_B.cpu()
+    return batch.windows.near(rows, rows).to(like.device)
+
+
 class Penalised(CE):
     """CE(t) + strength · penalty(features, scores, t, s); a subclass writes ``penalty``."""
 
@@ -69,27 +77,34 @@ class Penalised(CE):
 class GapPenalty(Penalised):
     """CE(t) + strength · mean over classes y and pairs a < b of |E[q_y | y, a] - E[q_y | y, b]|.
 
-    q is the softmax: the EO of probabilities instead of decisions, which has a gradient.
+    q is the softmax: the EO of probabilities instead of decisions, which has a gradient. Of a
+    sensitive number a and b are windows of it, the further apart the more a pair weighs.
     """
 
     summary = "cross-entropy and a differentiable EO of the batch as a penalty"
     groups_in_turns = True
     unknown_groups = True
+    continuous = True
     reference = "DiffEOdd of Han et al., FFB, NeurIPS 2023; here for any number of classes"
     dial = Dial("strength", (0.3, 1.0, 3.0))
     part = "gap"
 
     def penalty(self, features_BD: Tensor, scores_BC: Tensor, batch: Batch) -> Tensor:
-        return soft_gap(torch.softmax(scores_BC, 1), batch.t_B, batch.s_B)
+        alike_BB = _near(batch, scores_BC)
+        return soft_gap(torch.softmax(scores_BC, 1), batch.t_B, batch.s_B, alike_BB=alike_BB)
 
 
 @register("mmd", kind="method")
 class MMDPenalty(Penalised):
-    """CE(t) + strength · mean over y and pairs a < b of MMD²(f | y, a ; f | y, b)."""
+    """CE(t) + strength · mean over y and pairs a < b of MMD²(f | y, a ; f | y, b).
+
+    Of a sensitive number a and b are windows of it, the further apart the more a pair weighs.
+    """
 
     summary = "cross-entropy and the MMD between the groups' features within each class"
     groups_in_turns = True
     unknown_groups = True
+    continuous = True
     reference = "Gretton et al., JMLR 2012; as a penalty: Louizos et al., ICLR 2016"
     dial = Dial("strength", (0.3, 1.0, 3.0))
     part = "mmd"
@@ -98,7 +113,10 @@ class MMDPenalty(Penalised):
     config: KernelConfig
 
     def penalty(self, features_BD: Tensor, scores_BC: Tensor, batch: Batch) -> Tensor:
-        return conditional_group_mmd(features_BD, batch.t_B, batch.s_B, sigma=self.config.sigma)
+        return conditional_group_mmd(
+            features_BD, batch.t_B, batch.s_B, sigma=self.config.sigma,
+            alike_BB=_near(batch, features_BD),
+        )  # fmt: skip
 
 
 @register("hsic", kind="method")
@@ -120,10 +138,7 @@ class HSICPenalty(Penalised):
     config: KernelConfig
 
     def penalty(self, features_BD: Tensor, scores_BC: Tensor, batch: Batch) -> Tensor:
-        alike_BB = None
-        if batch.windows is not None:
-            rows = batch.rows_B.cpu()
-            alike_BB = batch.windows.near(rows, rows).to(features_BD.device)
         return conditional_hsic(
-            features_BD, batch.t_B, batch.s_B, sigma=self.config.sigma, alike_BB=alike_BB
-        )
+            features_BD, batch.t_B, batch.s_B, sigma=self.config.sigma,
+            alike_BB=_near(batch, features_BD),
+        )  # fmt: skip

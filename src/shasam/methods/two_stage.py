@@ -111,7 +111,7 @@ class TwoStage(Method):
         # takes turns; set with the batch plan
         self.register_buffer("reweight_KCG", torch.ones(1, classes, groups), persistent=False)
         # what each row weighs for them, where the sensitive attribute is a number
-        self.reweight_N: Tensor | None = None
+        self.reweight_KN: Tensor | None = None
 
     def learn_stage(self) -> Stage:
         """Return two views of each image, in batches as they come or as they are mined."""
@@ -144,12 +144,13 @@ class TwoStage(Method):
         """Count the weights of the cells for the classifiers of the other way."""
         if stage.name != "classify":
             return
-        if data.windows is not None:
+        if data.all_windows:
             rows = data.rows.cpu()
-            weight_n = data.windows.weights(data.t_N.cpu()[rows], rows)
-            self.reweight_N = torch.ones(len(data.t_N))
-            weight_n = weight_n.reciprocal() if self.other == "natural" else weight_n
-            self.reweight_N[rows] = weight_n.float()
+            self.reweight_KN = torch.ones(len(data.all_windows), len(data.t_N))
+            for weight_N, windows in zip(self.reweight_KN, data.all_windows, strict=True):
+                weight_n = windows.weights(data.t_N.cpu()[rows], rows)
+                weight_n = weight_n.reciprocal() if self.other == "natural" else weight_n
+                weight_N[rows] = weight_n.float()
             return
         turns = data.turns or (data.s_N,)
         groups = max(self.groups, *(int(s_N.max()) + 1 for s_N in turns))
@@ -187,10 +188,10 @@ class TwoStage(Method):
 
     def _weight_of(self, batch: Batch) -> Tensor:
         """What the rows of a batch weigh for the classifiers of the other way."""
-        if batch.windows is not None and self.reweight_N is None:
+        if batch.windows is not None and self.reweight_KN is None:
             return torch.ones_like(batch.t_VB, dtype=torch.float32)
-        if self.reweight_N is not None:
-            weight_B = self.reweight_N[batch.rows_B.cpu()].to(batch.t_B.device)
+        if self.reweight_KN is not None:
+            weight_B = self.reweight_KN[batch.turn, batch.rows_B.cpu()].to(batch.t_B.device)
             return weight_B.repeat(batch.views)
         weight_B = self.reweight_KCG[batch.turn, batch.t_VB, batch.s_VB]
         return torch.where(batch.s_VB < 0, 1.0, weight_B)  # one without a group is in no cell

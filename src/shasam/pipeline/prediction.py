@@ -173,7 +173,7 @@ def other_columns(model: Model, table: TableFile, keep: str, used: Sequence[str]
 def _truth(model: Model, table: TableFile) -> dict[str, list[str]]:
     """Return the target and the group of each row, where the table has the columns for both.
 
-    A sensitive number stays a number, under its own name.
+    A sensitive number stays a number, under its own name; so do attributes beside it.
     """
     data, found = model.spec.data, {}
     for role, rules, names in (
@@ -181,12 +181,10 @@ def _truth(model: Model, table: TableFile) -> dict[str, list[str]]:
         ("sensitive", data.sensitive or (), model.groups),
     ):
         if role == "sensitive" and data.sensitive_as == "number":
-            (column,) = rules
-            if column not in table.column_names:
+            of_each = [_as_written(rule, table) for rule in rules]
+            if any(values is None for values in of_each):
                 return {}
-            values = table.read([column]).column(column).to_pylist()
-            name = attribute_columns([column])[0]
-            found[name] = ["" if value is None else str(value) for value in values]
+            found |= zip(attribute_columns(rules), of_each, strict=True)  # type: ignore[arg-type]
             continue
         labelled = [_labelled(rule, role, table) for rule in rules]
         known = [labelling for labelling in labelled if labelling is not None]
@@ -197,6 +195,17 @@ def _truth(model: Model, table: TableFile) -> dict[str, list[str]]:
             return {}
         found[role] = [made.names[code] if code >= 0 else "" for code in made.codes.tolist()]
     return found
+
+
+def _as_written(rule: str, table: TableFile) -> list[str] | None:
+    """A column as it is, or the groups of a rule; None where the table lacks the column."""
+    if rule in table.column_names:
+        values = table.read([rule]).column(rule).to_pylist()
+        return ["" if value is None else str(value) for value in values]
+    found = _labelled(rule, "sensitive", table)
+    if found is None:
+        return None
+    return [found.names[code] if code >= 0 else "" for code in found.codes.tolist()]
 
 
 def _labelled(rule: str, role: str, table: TableFile) -> Labelling | None:

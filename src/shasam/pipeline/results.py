@@ -330,15 +330,16 @@ def metrics_of_attributes(
 def names_by_attribute(data: TrainingData, rows: np.ndarray) -> dict[str, pa.Array]:
     """Return the names of the groups of rows by each of several attributes, by column; {} of one.
 
-    Of a sensitive number it is the number, under its name.
+    A sensitive number is there as it is, under its name.
     """
     manifest = data.manifest
     columns = attribute_columns([a.name for a in manifest.attributes])
+    number = {}
     if manifest.number_N is not None:
         number_n = manifest.number_N[rows]
         kept = pa.array(number_n, pa.float64(), mask=np.isnan(number_n))
-        return {attribute_columns([manifest.number])[0]: kept}
-    return {
+        number = {attribute_columns([manifest.number])[0]: kept}
+    return number | {
         column: pa.array(
             [a.groups[code] if code >= 0 else None for code in s_N[rows].tolist()], pa.string()
         )
@@ -350,7 +351,7 @@ def names_by_attribute(data: TrainingData, rows: np.ndarray) -> dict[str, pa.Arr
 
 def curves_of(predictions: Predictions, data: TrainingData, number_n: np.ndarray) -> dict[str, Any]:
     """The rates along the sensitive number and their metrics, of the rows that have one."""
-    known = predictions.sensitive >= 0
+    known = ~np.isnan(number_n)
     found = evaluate_curves(
         predictions.target[known],
         predictions.prediction[known],
@@ -523,10 +524,9 @@ def _write(
     metrics[split] = metrics_of(own, data)
     if (unknown := int((own.sensitive < 0).sum())) > 0:
         metrics.setdefault("without_group", {})[split] = unknown
-    if data.manifest.number_N is not None:
-        if split == "test":
-            metrics["along"] = {split: curves_of(own, data, data.manifest.number_N[rows])}
-    elif groups:
+    if split == "test" and data.manifest.number_N is not None:
+        metrics["along"] = {split: curves_of(own, data, data.manifest.number_N[rows])}
+    if data.manifest.attributes:
         metrics.setdefault("attributes", {})[split] = metrics_of_attributes(own, data, rows)
     cells = metrics.setdefault("cells", {})
     cells[split] = cells_of(own, data)

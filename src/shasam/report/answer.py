@@ -73,8 +73,10 @@ class RunAnswer:
             f"Your model ({_method(self.run)}): {_numbers(self.subject)}, on {total} test {unit}."
         ]
         if unknown := self.run.metrics().get("without_group", {}).get("test"):
+            several = "attributes" in self.run.metadata
+            what = "group" if several else self.run.metadata.get("number", "group")
             said.append(
-                f"{count(unknown)} more test {unit} have no group and are not in these numbers."
+                f"{count(unknown)} more test {unit} have no {what} and are not in these numbers."
             )
         with suppress(KeyError, TypeError, ValueError):  # none, or not as this package writes it
             said.append(inferred_line(self.run.metrics()["inferred_groups"], unit))
@@ -131,7 +133,9 @@ class RunAnswer:
         """Name methods to try that can take the groups of this run."""
         data = self.run.settings.get("data")
         special = isinstance(data, dict) and (
-            data.get("missing") in UNKNOWN or data.get("groups") == "each"
+            data.get("missing") in UNKNOWN
+            or data.get("groups") == "each"
+            or data.get("sensitive_as") == "number"
         )
         return f"{PLAIN},balanced,{'gap,mmd' if special else 'groupdro,posthoc'}"
 

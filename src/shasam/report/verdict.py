@@ -58,6 +58,12 @@ def verdict(subject: Subject) -> list[str]:
     return lines
 
 
+CLAIMED = {
+    "eo_mean": "Average gap between groups (EO)",
+    "accuracy_gap": "Largest gap in accuracy",
+}
+
+
 def in_short(subject: Subject) -> tuple[list[str], list[str]]:
     """Cut the verdict in two: who is harmed most and how sure that is; and all other sentences."""
     whole, claim = verdict(subject), subject.claim
@@ -75,15 +81,19 @@ def verdict_over(subjects: Sequence[Subject]) -> list[str]:
     told = [(s, line) for s, _ in real[:4] for line in harms(s)[:1]]
     lines = [f"By {s.attribute}: {line[0].lower()}{line[1:]}" for s, line in told]
     if real:
-        sizes = [
-            f"{s.attribute} ({percent(c.estimate.value)} points, {interval(c.estimate)})"
-            for s, c in real
-        ]
         gaps = "gaps is" if len(real) == 1 else "gaps are"
-        lines.append(
+        said = (
             f"{len(real)} of {len(claimed)} {gaps} real, more than chance gives even among "
-            f"{len(claimed)} attributes. Average gap between groups (EO) by {joined(sizes)}."
+            f"{len(claimed)} attributes."
         )
+        for metric, what in CLAIMED.items():  # where a cell is empty, EO has no value
+            sizes = [
+                f"{s.attribute} ({percent(c.estimate.value)} points, {interval(c.estimate)})"
+                for s, c in real
+                if c.metric == metric
+            ]
+            said += f" {what} by {joined(sizes)}." if sizes else ""
+        lines.append(said)
     hidden = [
         f"{s.attribute} (up to {percent(c.estimate.high)} points)" for s, c in claimed if not c.real
     ]

@@ -83,6 +83,11 @@ class ViewsSpec(BaseModel):
 # Which data, how it is labelled and how it is split: the `data` part of a specification.
 # -------------------------------------------------------------------------------------------------
 
+NO_INFERRED_NUMBER = (
+    "missing=infer infers groups, and a number has none; say missing=use, or make groups by a "
+    "rule, such as age<35"
+)
+
 
 class DataSpec(BaseModel):
     """Describe a data source, its labels and its splits; None leaves the choice to the source.
@@ -150,7 +155,7 @@ class DataSpec(BaseModel):
         "auto",
         description="How a numeric sensitive column is taken: every value as a group (groups), as "
         "a number without groups, such as age in years (number), or as a number where a table has "
-        "more than 20 different values (auto).",
+        "more than 20 different values (auto). Of several attributes one may be a number.",
     )
     bandwidth: float = Field(
         0.1,
@@ -255,11 +260,6 @@ class DataSpec(BaseModel):
     def _groups_of_several(self) -> DataSpec:
         if self.groups == "each" and len(self.sensitive or ()) < 2:
             raise ValueError("groups=each is for several sensitive attributes; name two or more")
-        if self.sensitive_as == "number" and len(self.sensitive or ()) > 1:
-            raise ValueError(
-                "sensitive_as=number is for one sensitive attribute; make groups of each by a "
-                "rule, such as age<35"
-            )
         if self.sensitive_as == "number" and self.missing == "group":
             raise ValueError(
                 "missing=group makes a group, and sensitive_as=number has none; say drop, or use"
@@ -271,10 +271,7 @@ class DataSpec(BaseModel):
         if self.known_groups is not None and self.missing not in UNKNOWN:
             raise ValueError("known_groups hides groups; say missing=use or missing=infer as well")
         if self.missing == "infer" and self.sensitive_as == "number":
-            raise ValueError(
-                "missing=infer infers groups, and a number has none; say missing=use, or make "
-                "groups by a rule, such as age<35"
-            )
+            raise ValueError(NO_INFERRED_NUMBER)
         if self.missing == "infer" and len(self.sensitive or ()) > 1:
             raise ValueError(
                 "missing=infer infers one sensitive attribute; name one, or say missing=use"

@@ -294,10 +294,19 @@ def groups_that_do_not_fit(spec: RunSpec) -> list[str]:
     method = lookup("method", spec.method)
     if spec.data.sensitive_as == "number" and not method.continuous:
         able = [name for name, kind in entries("method").items() if kind.continuous]
-        rule = f"{(spec.data.sensitive or ('age',))[0]}<35"
+        rules = spec.data.sensitive or ("age",)
+        what = f"{rules[0]} is" if len(rules) == 1 else f"one of {', '.join(rules)} is"
+        rule = f"{rules[0] if len(rules) == 1 else 'age'}<35"
         return [
-            f"data.sensitive: {spec.method} needs groups, and {rule[:-3]} is followed as a "
-            f"number; make groups by a rule, such as '{rule}', or choose one of {', '.join(able)}"
+            f"data.sensitive: {spec.method} needs groups, and {what} followed as a number; make "
+            f"groups of it by a rule, such as '{rule}', or choose one of {', '.join(able)}"
+        ]
+    several = len(spec.data.sensitive or ()) > 1
+    if spec.data.sensitive_as == "number" and several and method.number_alone:
+        able = [k for k, v in entries("method").items() if v.continuous and not v.number_alone]
+        return [
+            f"data.sensitive: {spec.method} takes a number as the only attribute; make groups of "
+            f"it by a rule, or choose one of {', '.join(able)}"
         ]
     if spec.data.groups == "each" and not method.groups_in_turns:
         able = [name for name, kind in entries("method").items() if kind.groups_in_turns]

@@ -106,7 +106,13 @@ class Lab:
             size = max(size, 6 * self.classes * self.groups)
         read = self.images.__getitem__
         data = TrainingRows(
-            self.t_N, self.s_N, rows, size, seed=5, images=read, windows=self.windows
+            self.t_N,
+            self.s_N,
+            rows,
+            size,
+            seed=5,
+            images=read,
+            all_windows=(self.windows,) if self.windows else (),
         )
         method.begin_stage(stage, data)
         return plan_of(method, stage, data)

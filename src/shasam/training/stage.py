@@ -386,7 +386,11 @@ def plan_of(method: Method, stage: Stage, data: TrainingRows) -> BatchPlan:
     natural = stage.sampling == "natural"
     known_everywhere = all(bool((s_N[data.rows] >= 0).all()) for s_N in data.turns)
     if data.turns and not (natural and known_everywhere):
-        own = [replace(data, s_N=s_N, turns=()) for s_N in data.turns]
+        each = [(w,) for w in data.all_windows] or [()] * len(data.turns)
+        own = [
+            replace(data, s_N=s_N, turns=(), all_windows=w)
+            for s_N, w in zip(data.turns, each, strict=True)
+        ]
         return TurnsPlan([plan_of(method, stage, of_attribute) for of_attribute in own])
     known_n = data.known_n
     if bool(known_n.all()):
@@ -519,14 +523,14 @@ def views_on_images(method: Method, train: TrainSpec, images: int) -> int:
     rows = torch.arange(images)
     # equal cells: they decide which rows are drawn, not how many
     t_N, s_N = rows % method.classes, rows // method.classes % (method.groups or 2)
-    windows = None if method.groups else Windows.along(rows.double(), rows, 1.0)
+    windows = () if method.groups else (Windows.along(rows.double(), rows, 1.0),)
     total = 0
     for stage in method.stages():
         if stage.inputs != "images":
             continue
         spec = train.stage(stage.name)
         size = batch_size_of(stage, spec, train.stage_key(stage.name), images, world=1)
-        data = TrainingRows(t_N, s_N, rows, size, 0, stage.views, windows=windows)
+        data = TrainingRows(t_N, s_N, rows, size, 0, stage.views, all_windows=windows)
         plan = method.batch_plan(stage, data)
         steps = spec.steps or plan.steps_of(spec.epochs or 1)
         total += steps * (plan.batch_size or size) * stage.views

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from shasam.data.augment import CellPartners, augmented_views, vector_views
+from shasam.data.splits import QUARTER_OF, Manifest
 from shasam.errors import TrainingError
 from shasam.files import write_atomic
 from shasam.keyed import seed_torch, text_key
@@ -138,7 +139,7 @@ class BatchMaker:
         views: Views,
         seed: int,
         in_turns: bool = False,
-        windows: Windows | None = None,
+        windows: tuple[Windows, ...] = (),
     ) -> None:
         self.method, self.data, self.fabric = method, data, fabric
         self.windows = windows
@@ -157,6 +158,7 @@ class BatchMaker:
         rows = drawn.rows_B[self.fabric.global_rank % self.cut :: self.cut]
         device = self.fabric.device
         turn = step % len(self.turns) if self.turns else 0
+        windows = self.windows[turn] if self.windows else None
         s_N = self.turns[turn] if self.turns else self.s_N
         images, features = torch.empty(0, device=device), {}
         if run.stage.inputs == "features":
@@ -175,7 +177,7 @@ class BatchMaker:
             triplets=drawn.triplets,
             features=features,
             turn=turn,
-            windows=self.windows,
+            windows=windows,
             observe=lambda z: run.plan.observe(drawn.rows_B, z.detach().float()),
         )
 
@@ -343,6 +345,34 @@ def restore_state(checkpoint: Checkpoint, method: Method, log: RunLog) -> tuple[
     return state, best
 
 
+def windows_of(
+    manifest: Manifest, rows: Tensor, bandwidth: float, in_turns: bool
+) -> tuple[Windows, ...]:
+    """The windows of each turn, one where there are no turns; () where there is no number.
+
+    A number among several attributes is crossed with the groups of the others; where they take
+    turns, each group of another attribute is a window in that attribute's turn.
+    """
+    if manifest.number_N is None:
+        return ()
+    number_N = torch.tensor(manifest.number_N)
+    named = zip(manifest.attributes, manifest.attribute_codes, strict=True)
+    codes = [None if a.name == QUARTER_OF + manifest.number else torch.tensor(c) for a, c in named]
+    if in_turns:
+        return tuple(
+            Windows.along(number_N, rows, bandwidth) if c is None else Windows.of_groups(c, rows)
+            for c in codes
+        )
+    others = [c for c in codes if c is not None]
+    if not others:
+        return (Windows.along(number_N, rows, bandwidth),)
+    group_N, known_N = torch.zeros_like(others[0]), torch.ones(len(number_N), dtype=torch.bool)
+    for c in others:
+        group_N, known_N = group_N * (int(c.max()) + 1) + c, known_N & (c >= 0)
+    group_N = torch.where(known_N, group_N, -1)
+    return (Windows.along(number_N, rows, bandwidth, group_N),)
+
+
 LOG_STEPS = 50  # between lines of the log inside an epoch
 GLANCES, GLANCED = 5, 256  # probes of a stage for the screen, and images of each
 
@@ -377,9 +407,7 @@ class Trainer:
         self.val_rows = torch.as_tensor(data.rows("val")).clone()
         check_selection(spec.selection, data.manifest.s_N[self.val_rows.numpy()])
         self.views = Views(method, data, views or ViewsSpec(), image_size)
-        number_N, windows = data.manifest.number_N, None
-        if number_N is not None:
-            windows = Windows.along(torch.tensor(number_N), self.train_rows, bandwidth)
+        windows = windows_of(data.manifest, self.train_rows, bandwidth, in_turns)
         self.batches = BatchMaker(method, data, fabric, self.views, seed, in_turns, windows)
         self.views.begin(self.batches.t_N, self.batches.s_N, self.train_rows)
         share = self.batches.share if self.batches.cut == 1 else None
