@@ -289,7 +289,7 @@ def test_a_number_is_followed_beside_groups(groups: str) -> None:
     frame = pd.DataFrame({"group": S, "age": np.where(np.arange(len(S)) % 9 == 0, np.nan, AGE)})
     model = FairClassifier("shasam-random", steps=5, profile="smoke", groups=groups, missing="use")
     model.fit(X, Y, sensitive=frame)
-    assert model.spec_.data.sensitive_as == "number" and len(model.groups_) == 8
+    assert model.spec_.data.sensitive_as == "number" and len(model.groups_) == 6  # that have rows
     assert model.spec_.data.sensitive == ("group", "age") and model.predict(X).shape == Y.shape
     array = np.array([S.astype(str), AGE.astype(int)], dtype=object).T
     made = FairClassifier("balanced", steps=10, sensitive_as="number").fit(X, Y, sensitive=array)

@@ -405,6 +405,13 @@ def gap_along(of: Sequence[_Drawn], norm: Norm, p: float) -> Estimate:
     directions = directions_of(away_RT, noise_DRT, norm) + few_carry_it(away_RT, noise_DRT, norm)
     if norm is largest:
         directions.append(widest_only(rates_RT))
+    else:
+        # The observed curve is rougher than the true one: noise adds more to what it starts from,
+        # and the upper end alone would be too low.
+        smooth_RT = np.stack([d.along.smoother @ d.along.centre_B for d in of])
+        smooth_RT -= smooth_RT.mean(1, keepdims=True)
+        if norm(smooth_RT) > 1e-9:
+            directions.append(smooth_RT / norm(smooth_RT))
     by_chance = p > 1 - level + 1e-12
     low, high = fold(seen, noise_DRT, norm, directions, level, from_zero=by_chance)
     if by_chance:
