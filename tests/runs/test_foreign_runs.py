@@ -118,7 +118,9 @@ FORGED = {
     "other best weights": lambda state, tensors: tensors.update({"best.x": torch.zeros(1)}),
     "in the middle, without its optimiser": lambda state, tensors: (
         state.update(stage=0, step=1),
-        tensors.update({"optimizer.model.x.y": torch.zeros(1), "optimizer.head.x.y": torch.ones(1)}),
+        tensors.update(
+            {"optimizer.model.x.y": torch.zeros(1), "optimizer.head.x.y": torch.ones(1)}
+        ),
     ),
 }
 
@@ -162,7 +164,8 @@ def test_a_folder_in_the_place_of_the_log_is_a_sentence(run) -> None:
 
 
 @pytest.mark.parametrize(
-    "line", [{}, {"sets": []}, {"sets": {"P": [{"row": 10**9, "similarity": 1}]}}, {"sets": {"P": 3}}]
+    "line",
+    [{}, {"sets": []}, {"sets": {"P": [{"row": 10**9, "similarity": 1}]}}, {"sets": {"P": 3}}],
 )
 def test_a_line_of_mining_that_no_run_writes_is_a_sentence(tmp_path, line) -> None:
     body = {"event": "mining", "step": 1, "target": 0, "sensitive": 0, **line}

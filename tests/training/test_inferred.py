@@ -162,7 +162,7 @@ def test_a_file_of_groups_of_another_hand_is_a_sentence(tmp_path, how):
     else:
         table = table.replace_schema_metadata(dict(table.schema.metadata) | {b"inferred": b"[1]"})
     pq.write_table(table, tmp_path / GROUPS)
-    with pytest.raises(DataError, match="no whole numbers|how its groups were inferred"):
+    with pytest.raises(DataError, match=r"no whole numbers|how its groups were inferred"):
         InferredGroups.load(tmp_path / GROUPS, data.manifest, tmp_path)
 
 
