@@ -85,9 +85,9 @@ def test_a_ray_that_does_not_start_is_one_sentence(kind, monkeypatch):
     ray = SimpleNamespace(init=init, is_initialized=lambda: False, shutdown=lambda: None)
     monkeypatch.setitem(sys.modules, "ray", ray)
     monkeypatch.setattr("shasam.cluster.need", lambda *words: None)
-    with pytest.raises(ClusterError, match="on this machine: The current node timed out during"):
-        with connected(None, "a test"):
-            pass
+    says = pytest.raises(ClusterError, match="on this machine: The current node timed out during")
+    with says, connected(None, "a test"):
+        pass
 
 
 def test_the_engine_of_maximize_needs_parts_a_processor_and_ray(without_ray):

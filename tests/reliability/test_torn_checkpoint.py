@@ -30,7 +30,11 @@ def real(tmp_path_factory):
     _, instants = run_child(out / "whole", layers, 0.0, None)
     run_child(out / "cut", layers, 0.0, instants // 4)
     folder = out / "cut" / spec.name / "checkpoints"
-    assert len(list(folder.glob("*.json"))) == 2
+    found = sorted(folder.glob("*.json"))
+    assert len(found) in (2, 3)  # three where the kill came before the oldest was deleted
+    for old in found[:-2]:
+        old.unlink()
+        old.with_suffix(".safetensors").unlink()
     assert load_checkpoint(folder, pytest.fail).part("optimizer.main")
     return folder
 

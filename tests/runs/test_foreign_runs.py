@@ -125,6 +125,13 @@ FORGED = {
 }
 
 
+def test_the_checkpoint_that_is_changed_below_is_of_its_run(run) -> None:
+    (run / "DONE").unlink()
+    before = (run / "model.safetensors").read_bytes()
+    train_again(run)
+    assert RunDirectory(run).done and (run / "model.safetensors").read_bytes() == before
+
+
 @pytest.mark.parametrize("how", FORGED)
 def test_a_checkpoint_whose_hashes_are_right_and_that_fits_nothing_is_a_sentence(run, how) -> None:
     (run / "DONE").unlink()

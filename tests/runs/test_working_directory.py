@@ -30,7 +30,7 @@ FLAGS = ["--profile", "smoke", "--device", "cpu"]
 # start their runs as `sweep` does
 STARTS = {
     "sweep": ["sweep", "grid.yaml", "--out", "runs", "--device", "cpu"],
-    "sweep inline": ["sweep", "grid.yaml", "--out", "runs", "--device", "cpu", "--engine", "inline"],
+    "inline": ["sweep", "grid.yaml", "--out", "runs", "--device", "cpu", "--engine", "inline"],
     "compare": ["compare", "--methods", "ce", "--seeds", "1", "--out", "runs", *FLAGS,
                 "--set", "train.steps=2", "--set", "data.n=80"],
     "reproduce": ["reproduce", "utkface-age", "--profile", "smoke", "--seeds", "1",

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
-from pydantic import TypeAdapter
 from torch import Tensor, nn
 
 from shasam.errors import ContractError, DataError, SpecError
@@ -49,10 +48,18 @@ class State:
 
     @classmethod
     def of(cls, numbers: Mapping[str, Any]) -> State:
-        """What a checkpoint says; ValueError where a number is missing or of another kind."""
-        state = TypeAdapter(cls).validate_python(cls(**numbers).__dict__, strict=True)
-        if min(state.stage, state.step, state.images_seen, state.ema_count) < 0:
-            raise ValueError("a count is below zero")
+        """What a checkpoint says; an error where something is too much or of another kind."""
+        state = cls(**numbers)
+        for name, start in vars(cls()).items():
+            value = getattr(state, name)
+            number = start is None or isinstance(start, float)
+            kinds = (int, float) if number else (type(start),)
+            if type(value) not in kinds and not (start is None and value is None):
+                raise ValueError(f"{name} is {value!r:.40}")
+            if isinstance(value, int) and value < 0:
+                raise ValueError(f"{name} is below zero")
+        if not all(type(value) in (int, float) for value in state.sums.values()):
+            raise ValueError("a sum is no number")
         return state
 
     def add(self, name: str, value: float) -> None:
