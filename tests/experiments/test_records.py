@@ -269,6 +269,17 @@ def test_a_record_cannot_write_outside_its_folder(tmp_path):
     assert not (tmp_path / "escaped").exists()
 
 
+def test_a_label_with_a_slash_is_one_folder(tmp_path):
+    runs = unpack(EXPERIMENTS / "faces-lnl-published", tmp_path / "a")
+    keep(runs, tmp_path / "b", {run.name: "a/m, ce" for run in runs})
+    made = unpack(tmp_path / "b", tmp_path / "c")
+    assert {run.relative_to(tmp_path / "c").parent.name for run in made} == {"a-m, ce"}
+    assert len({run.name for run in made}) == len(runs)
+    keep(runs[:1], tmp_path / "d", {runs[0].name: "/a"})
+    with pytest.raises(DataError, match="that is no folder"):
+        unpack(tmp_path / "d", tmp_path / "e")
+
+
 def test_a_folder_without_records_says_what_to_give(tmp_path):
     with pytest.raises(DataError, match="such as experiments/utkface"):
         read_records(tmp_path)

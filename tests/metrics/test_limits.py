@@ -96,6 +96,24 @@ def test_a_gap_that_rows_cannot_show_is_not_bought_with_a_constant_answer():
     assert found(rows, capped)["accuracy"] > plain - 0.06
 
 
+def test_offsets_that_end_elsewhere_on_all_rows_do_not_cost_more_than_the_price(monkeypatch):
+    """On data without a gap a search of all rows once cost 13 points that no fold had paid."""
+    rows = scored(600, 3, bias=0.9)
+    search = module._path
+
+    def astray(some, limits):
+        far = 9.0 if len(some.logits_NC) == len(rows) else 0.0
+        return [np.add(offset_GC, [0.0, far]) for offset_GC in search(some, limits)]
+
+    plain = found(rows, rows.prediction)["accuracy"]
+    for path, better in ((search, True), (astray, False)):
+        monkeypatch.setattr(module, "_path", path)
+        chosen = offsets_for(rows, known(rows), {"eo_mean": 0.05}, price=0.05)
+        decided = offset_decision(log_scores(rows), known(rows), chosen.offset_GC)
+        assert found(rows, decided)["accuracy"] >= plain - 0.05
+        assert bool(chosen.offset_GC.any()) == better  # else the decisions as they were
+
+
 def test_a_model_that_keeps_the_limit_keeps_its_decisions():
     rows = scored(3000, 7, bias=0.0)
     share = np.full((len(rows), 2), 0.5)

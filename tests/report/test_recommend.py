@@ -16,9 +16,9 @@ from tests.report.run_files import CLASSES, GROUPS, make_run
 
 from shasam.commands.compare import _grid, _show
 from shasam.errors import SpecError
-from shasam.metrics import Comparison, compare_seeds
+from shasam.metrics import Comparison, compare_seeds, evaluate_counts
 from shasam.metrics.counts import Counts
-from shasam.metrics.rates import cell_rows, critical_values, smallest_gap
+from shasam.metrics.limits import lowest_shown, rows_to_show
 from shasam.output import Screen
 from shasam.registry import lookup, names
 from shasam.report import write_report
@@ -273,13 +273,17 @@ def test_a_limit_that_cannot_be_shown_says_how_many_rows_would(tmp_path: Path) -
     assert "no model is shown to keep it, so what is said above stands. The best effort is" in said
     assert "The best effort is fair (its model, seed 0: EO (mean) 0.0, upper end" in said
     assert "points from the limit" in said
-    found = re.search(r"cannot show a gap below ([\d.]+) points; ([\d,]+) images in each", said)
+    found = re.search(
+        r"cannot show a gap below ([\d.]+) points: half of the models without a gap have a higher "
+        r"upper end\. ([\d,]+) images in each class of each group would show 5\.0\.",
+        said,
+    )
     assert found
     counts = Counts(np.array([[[32, 32], [8, 8]], [[8, 8], [32, 32]]]), CLASSES, GROUPS)
-    smallest = smallest_gap(counts)
-    assert smallest is not None
-    assert float(found[1]) == pytest.approx(100 * smallest.gap, abs=0.06)
-    assert int(found[2].replace(",", "")) == cell_rows(counts, 0.05)
+    level = 1 - 0.05 / 2  # of two methods
+    shown = lowest_shown(counts, "eo_mean", level=level)
+    assert float(found[1]) == pytest.approx(100 * shown, abs=0.06)
+    assert int(found[2].replace(",", "")) == rows_to_show(counts, "eo_mean", 0.05, level=level)
 
 
 def test_where_no_gap_is_shown_nothing_is_said_to_make_it_smaller(tmp_path: Path) -> None:
@@ -313,14 +317,40 @@ def test_limits_are_them_and_a_rule_by_group_says_what_it_needs(tmp_path: Path) 
     assert "no model is shown to keep them" in never
 
 
-def test_the_rows_asked_for_show_the_gap() -> None:
-    counts = Counts(np.array([[[32, 32], [8, 8]], [[8, 8], [32, 32]]]), CLASSES, GROUPS)
-    rows = cell_rows(counts, 0.05)
-    error = np.sqrt(2 * 0.8 * 0.2 / rows)
-    assert critical_values(2) * error == pytest.approx(0.05, rel=0.01)
-    many = Counts(counts.n_CPG * rows // 40, CLASSES, GROUPS)
-    found = smallest_gap(many)
-    assert found is not None and found.gap == pytest.approx(0.05, rel=0.02)
+@pytest.mark.parametrize("sizes", [[39] * 7, [40, 60, 90, 110, 270], [150, 150]])
+def test_what_a_test_set_cannot_show_is_the_upper_end_of_models_without_a_gap(
+    sizes: list[int],
+) -> None:
+    """And the rows that are asked for show it. An upper end never contradicts the sentence."""
+    rate_CP = np.array([[0.85, 0.15], [0.2, 0.8]])
+    names = tuple(f"g{k}" for k in range(len(sizes)))
+    seen = Counts(np.round(rate_CP[:, :, None] * np.array(sizes)).astype(int), CLASSES, names)
+    shown = lowest_shown(seen, "eo_mean")
+    rng, ends = np.random.default_rng(0), []
+    for _ in range(40):
+        drawn = [[rng.multinomial(n, p) for n in sizes] for p in rate_CP]
+        fair = Counts(np.array(drawn).transpose(0, 2, 1), CLASSES, names)
+        ends.append(evaluate_counts(fair, draws=200, metrics=["eo_mean"])["eo_mean"].high)
+    assert np.median(ends) == pytest.approx(shown, rel=0.15)
+    rows = rows_to_show(seen, "eo_mean", 0.05)
+    many = Counts(np.repeat(rate_CP[:, :, None] * rows, len(sizes), 2), CLASSES, names)
+    assert lowest_shown(many, "eo_mean") == pytest.approx(0.05, rel=0.15)
+
+
+def test_a_gap_that_fair_models_have_has_no_lowest_end() -> None:
+    """Parity differs where the groups' shares of the classes do, however right a model is."""
+    n = np.array([[[80, 20], [20, 5]], [[5, 20], [20, 80]]])
+    assert np.isnan(lowest_shown(Counts(n, CLASSES, GROUPS), "demographic_parity"))
+
+
+def test_few_rows_a_cell_are_said_without_a_limit_too(tmp_path: Path) -> None:
+    """Of 39 rows a cell nothing said that a gap below 5 points cannot be measured."""
+    said = advice(runs_of(tmp_path, {"ce": PLAIN, "noisy": NOISY}, rows=39))
+    found = re.search(r"has 39 images in its smallest class and group, and cannot show a gap "
+                      r"below ([\d.]+) points", said)  # fmt: skip
+    assert found and float(found[1]) > 5
+    ends = [float(x) for x in re.findall(r"upper end ([\d.]+)", said)]
+    assert not ends  # without a limit no end is named that could contradict it
 
 
 def test_a_lowest_rate_can_be_asked_for(tmp_path: Path) -> None:

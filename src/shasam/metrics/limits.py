@@ -1,11 +1,13 @@
 """Decisions that keep limits: thresholds per group, or offsets by the group that a model infers.
 
 A limit is a bound on a metric of decisions, ``{"eo_mean": 0.05, "tpr_min": 0.8}``. Rules are chosen
-by what they do to rows that they were not fitted on. numpy only.
+by what they do to rows that they were not fitted on. What a test set is large enough to show of a
+limit is here too. numpy only.
 """
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +18,7 @@ from shasam.errors import InputError, ShasamWarning
 from shasam.keyed import keyed
 from shasam.metrics import catalogue
 from shasam.metrics.counts import Counts
-from shasam.metrics.evaluation import positive_of, values
+from shasam.metrics.evaluation import evaluate_counts, positive_of, values
 from shasam.metrics.odds import FOLDS, GroupRule, cross_fitted, folds_of, front_reason
 from shasam.metrics.resampling import Gap
 from shasam.types import Predictions
@@ -249,10 +251,16 @@ def offsets_for(
     decided = [plain, *_cross_fitted_paths(rows, share_NG, limits, seed)]
     judged = [_Judged.of(rows, made, limits) for made in decided]
     least = judged[0].values["accuracy"] - price
-    paid = [k for k in range(len(judged)) if judged[k].values["accuracy"] >= least - 1e-12]
-    k = max(paid, key=lambda k: (judged[k].rank, -k))
-    whole = _Rows.of(rows, share_NG, np.ones(len(rows), dtype=bool))
-    offset_GC = zero_GC if k == 0 else _path(whole, limits)[k - 1]
+    offsets = [zero_GC, *_path(_Rows.of(rows, share_NG, np.ones(len(rows), dtype=bool)), limits)]
+
+    def affordable(k: int) -> bool:
+        """Both as cross-fitted and as fitted on all rows, which may end elsewhere."""
+        fitted = _Judged.of(rows, offset_decision(log_scores(rows), share_NG, offsets[k]), limits)
+        found = judged[k].values["accuracy"], fitted.values["accuracy"]
+        return min(found) >= least - 1e-12
+
+    k = max(filter(affordable, range(len(judged))), key=lambda k: (judged[k].rank, -k))
+    offset_GC = offsets[k]
     found = {name: judged[k].values[name] for name in limits}
     return ChosenOffsets(offset_GC, judged[k].kept, found)
 
@@ -313,3 +321,67 @@ def _as_rule(offset_G2: Array) -> GroupRule:
     table = np.zeros((len(shift_G), 6))
     table[:, 4], table[:, 5] = 1.0, 1 / (1 + np.exp(shift_G))
     return GroupRule(2, table, np.ones(len(shift_G), dtype=bool))
+
+
+# -------------------------------------------------------------------------------------------------
+# What a test set can show of a limit on a gap, whatever the model.
+# -------------------------------------------------------------------------------------------------
+
+FAIR = 15  # models without a gap that are drawn
+FEWEST_ROWS = 30  # of a cell, from which the rows that are needed are reckoned
+
+
+def lowest_shown(
+    counts: Counts,
+    metric: str,
+    *,
+    positive: int | None = None,
+    level: float = 0.95,
+    min_group: int = 0,
+) -> float:
+    """Return below what a gap cannot be shown on so many rows: half of the models that have none
+    get a higher upper end.
+
+    The models are as often right in each class as the one of the counts, in every group. NaN where
+    the metric is not 0 for such a model.
+    """
+    size_CG, rate_CP = counts.n_CPG.sum(1), counts.n_CPG.sum(2)
+    rate_CP = rate_CP / np.maximum(rate_CP.sum(1, keepdims=True), 1)
+    alike = rate_CP[:, :, None] * size_CG[:, None, :]
+    exact = values(Counts(alike, counts.classes, counts.groups), [metric], positive=positive)
+    if not abs(exact[metric]) < 1e-9:  # NaN too
+        return math.nan
+    found = []
+    for k in range(FAIR):
+        rng = keyed(0, k)
+        drawn = [[rng.multinomial(round(n), p) for n in of] for of, p in zip(
+            size_CG.tolist(), rate_CP, strict=True)]  # fmt: skip
+        made = Counts(np.array(drawn).transpose(0, 2, 1), counts.classes, counts.groups)
+        e = evaluate_counts(
+            made, positive=positive, draws=1000, level=level, min_group=min_group, metrics=[metric]
+        )
+        found.append(e[metric].high)
+    return float(np.median(found))
+
+
+def rows_to_show(
+    counts: Counts,
+    metric: str,
+    bound: float,
+    *,
+    positive: int | None = None,
+    level: float = 0.95,
+) -> int:
+    """Return how many rows in each class of each group would show a gap below the bound, of a model
+    that has none.
+
+    Upper ends shrink with the root of the rows.
+    """
+    n_CPG = counts.n_CPG
+    rate_CP = n_CPG.sum(2) / np.maximum(n_CPG.sum((1, 2)), 1)[:, None]
+    rows = max(FEWEST_ROWS, round(float(n_CPG.sum(1).min())))
+    equal = Counts(
+        np.repeat(rate_CP[:, :, None] * rows, n_CPG.shape[2], 2), counts.classes, counts.groups
+    )
+    reached = lowest_shown(equal, metric, positive=positive, level=level)
+    return math.ceil(rows * (reached / bound) ** 2)

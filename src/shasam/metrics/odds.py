@@ -92,28 +92,40 @@ def _relaxed(
     width.
 
     Every box [u, u + tolerance] x [v, v + tolerance] of a grid is tried. In it a group takes the
-    point of its region (below its hull, not below the diagonal) with the fewest errors.
+    point of its region (below its hull, not below the diagonal) with the fewest errors. A tolerance
+    of 1 is one box, which holds everything.
     """
+    corners = np.linspace(0.0, 1.0, BOXES + 1) if tolerance < 1 else np.zeros(1)
     best, out = -np.inf, {}
-    v_K = np.linspace(0.0, 1.0, BOXES + 1)[:, None]
-    for u in np.linspace(0.0, 1.0, BOXES + 1):
+    for u in corners:
         inside = np.flatnonzero((x >= u - 1e-12) & (x <= u + tolerance + 1e-12))
-        total_K, places, reached = np.zeros(len(v_K)), {}, {}
-        for g, height in heights.items():
-            positives, negatives = weights[g]
-            reach_KN = np.minimum(height[inside], v_K + tolerance)
-            feasible_KN = (height[inside] >= v_K) & (reach_KN >= x[inside] - 1e-12)
-            right_KN = np.where(
-                feasible_KN, positives * reach_KN + negatives * (1 - x[inside]), -np.inf
-            )
-            places[g] = right_KN.argmax(1)
-            reached[g] = np.take_along_axis(reach_KN, places[g][:, None], 1)[:, 0]
-            total_K += np.take_along_axis(right_KN, places[g][:, None], 1)[:, 0]
+        right_gKN = {
+            g: _right_within(x[inside], height[inside], weights[g], corners[:, None], tolerance)
+            for g, height in heights.items()
+        }
+        total_K = np.add.reduce([right_KN.max(1) for right_KN in right_gKN.values()])
         k = int(total_K.argmax())
         if total_K[k] > best + 1e-9:
-            best = float(total_K[k])
-            out = {g: (int(inside[places[g][k]]), float(reached[g][k])) for g in heights}
+            best, out = float(total_K[k]), {}
+            for g, right_KN in right_gKN.items():
+                at = int(inside[right_KN[k].argmax()])
+                out[g] = at, float(min(heights[g][at], corners[k] + tolerance))
     return out
+
+
+def _right_within(
+    x_N: Array, height_N: Array, weights: tuple[int, int], v_K1: Array, tolerance: float
+) -> Array:
+    """Return how many rows (K, N) of a group are right at its best point above x in every box.
+
+    It is -inf where the region of the group is not in the box.
+    """
+    positives, negatives = weights
+    reach_KN = np.minimum(height_N, v_K1 + tolerance)
+    out_KN = positives * reach_KN
+    out_KN += negatives * (1 - x_N)
+    out_KN[(height_N < v_K1) | (reach_KN < x_N - 1e-12)] = -np.inf
+    return out_KN
 
 
 def _hull(score: Array, target: Array) -> Array:

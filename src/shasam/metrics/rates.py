@@ -504,23 +504,6 @@ def smallest_gap(
     return best
 
 
-def cell_rows(
-    counts: Counts, gap: float, least: int = 0, level: float = 0.95, power: float = POWER
-) -> int:
-    """Return rows in each (class, group) cell that would show such a gap, at the accuracy seen
-    here.
-    """
-    rates_RG, size_RG = compared_rates(counts, right_by_class, None, least)
-    known_RG = ~np.isnan(rates_RG)
-    pairs = sum(int(n * (n - 1) // 2) for n in known_RG.sum(1))
-    if not pairs or not 0 < gap < 1:
-        raise InputError("two groups of a class must be comparable, and the gap between 0 and 1")
-    rate = float((rates_RG[known_RG] * size_RG[known_RG]).sum() / size_RG[known_RG].sum())
-    total = float(size_RG[known_RG].sum())
-    rate = (rate * total + 0.5) / (total + 1)
-    return math.ceil(2 * rate * (1 - rate) * (critical_values(pairs, level, power) / gap) ** 2)
-
-
 def critical_values(pairs: int, level: float = 0.95, power: float = POWER) -> float:
     """Return how many standard errors a gap must have to be shown with that probability."""
     normal = NormalDist()

@@ -25,7 +25,8 @@ from shasam.metrics import (
 )
 from shasam.metrics.intervals import quantile
 from shasam.metrics.learnt import Skill
-from shasam.metrics.rates import cell_rows, smallest_gap
+from shasam.metrics.limits import lowest_shown, rows_to_show
+from shasam.metrics.resampling import Gap
 from shasam.registry import did_you_mean
 from shasam.report.audits import Limit, baseline_of, pairing
 from shasam.report.fronts import Choice, undominated
@@ -154,8 +155,7 @@ def _versus(
             )
             for k in known
         }
-        line = comparison_line(a, b, found)
-        return Versus(a, found, len(pairs), f"{line} Paired over {len(pairs)} seeds.")
+        return Versus(a, found, len(pairs), comparison_line(a, b, found))
     each = replace(drawn, level=1 - (1 - drawn.level) / comparisons)
     for x, y in pairs or [(of_a[0], of_b[0])]:
         made = pairing(x, y, "", each)
@@ -204,7 +204,7 @@ def advise(
     base = named_baseline(list(kept), asked)
     found = versus(kept, base, drawn)
     opening = [note] if note else []
-    advice = _verdict(kept, base, found)
+    advice = _verdict(kept, base, found, unlimited=not limits)
     lines = [*opening, *advice.lines, *left_out]
     chosen = advice.method or base
     if limits:
@@ -215,7 +215,7 @@ def advise(
     return Advice(lines, chosen, base, found)
 
 
-def _verdict(by_method: ByMethod, base: str, found: Sequence[Versus]) -> Advice:
+def _verdict(by_method: ByMethod, base: str, found: Sequence[Versus], *, unlimited: bool) -> Advice:
     told = [v for v in found if v.established]
     about = _standing(base, by_method[base])
     if not told:
@@ -229,10 +229,6 @@ def _verdict(by_method: ByMethod, base: str, found: Sequence[Versus]) -> Advice:
         ])  # fmt: skip
     fairer = sorted((v for v in told if v.fairer), key=lambda v: v.gap.high)
     free = [v for v in fairer if v.accuracy.difference >= -TOLERANCE - 1e-9]
-    smallest = (
-        "the smallest difference this comparison can show is "
-        f"{percent(min(_half(v.gap) for v in told))} points"
-    )
     if free:
         lines = [f"Take {_price(free[0], by_method)}", *about]
     elif fairer:
@@ -243,9 +239,10 @@ def _verdict(by_method: ByMethod, base: str, found: Sequence[Versus]) -> Advice:
         ]
     else:
         lines = [
-            f"No method is shown to be fairer than {base}; keep {base}; {smallest}.",
+            f"No method is shown to be fairer than {base}; keep {base}; {_smallest(told)}.",
             *about,
             *(_no_gap(base, by_method[base]) or _nearest(told, by_method)),
+            *(_too_few(_first(by_method[base])) if unlimited else []),
         ]
     best = {c.name for c in undominated([_choice(v.method, by_method) for v in fairer])}
     told_of = [v for v in fairer if v.method in best or v in free[:1]]
@@ -267,6 +264,8 @@ def _verdict(by_method: ByMethod, base: str, found: Sequence[Versus]) -> Advice:
             f"No other gap is shown to differ from that of {base} ({joined(rest)}); of these, a "
             f"difference below {percent(least)} points could not be shown."
         )
+    dear = [v for v in told if v.method in rest and v.accuracy.shown and v.accuracy.difference < 0]
+    lines += [f"{v.method} is shown to be less accurate, by {_size(v.accuracy)}." for v in dear]
     silent = [v.method for v in found if not v.established]
     if silent:
         lines.append(f"Nothing is established of {joined(silent)}: too few seeds, or no value.")
@@ -289,6 +288,29 @@ def _standing(method: str, members: Sequence[Subject]) -> list[str]:
         return []
     over = f", the mean of {len(members)} seeds" if len(members) > 1 else ""
     return [f"{method}: {percent(accuracy)} % accuracy, gap (EO) {percent(gap)} points{over}."]
+
+
+def _smallest(told: Sequence[Versus]) -> str:
+    """Say how small a difference can be shown: of the method whose seeds agree most, and least."""
+    halves = sorted((_half(v.gap), v.method) for v in told)
+    (least, first), (most, last) = halves[0], halves[-1]
+    said = f"the smallest difference this comparison can show is {percent(least)} points"
+    if percent(least) == percent(most):
+        return said
+    return f"{said}, of the gap of {first} ({percent(most)} of that of {last})"
+
+
+def _too_few(subject: Subject) -> list[str]:
+    """Say below what no gap can be shown on the rows of one test split, whatever the model."""
+    n_CPG = subject.counts.n_CPG
+    shown = lowest_shown(subject.counts, "eo_mean", positive=subject.positive)
+    if not math.isfinite(shown):
+        return []
+    return [
+        f"A test split of one seed has {count(round(n_CPG.sum(1).min()))} {subject.unit} in its "
+        f"smallest class and group, and cannot show a gap below {percent(shown)} points: half of "
+        "the models without a gap have a higher upper end."
+    ]
 
 
 def _price(v: Versus, by_method: ByMethod) -> str:
@@ -460,7 +482,8 @@ def _limited(
         f"is {best} ({_its_model(by_method[best])}{_shown_end(*worst)}), {percent(excess[best])} "
         f"points from the limit. {_paid(best, base, found)}"
     ]
-    return Advice([*lines, *_not_measurable(_first(by_method[best]), limits)], None)
+    few = _not_measurable(_first(by_method[best]), limits, level)
+    return Advice([*lines, *few], None)
 
 
 def _its_model(members: Sequence[Subject]) -> str:
@@ -531,18 +554,32 @@ def _price_against(method: str, base: str, found: Sequence[Versus]) -> str:
     return f"It {word} {_size(accuracy)} of accuracy {against}."
 
 
-def _not_measurable(subject: Subject, limits: Sequence[Limit]) -> list[str]:
-    """Say where the rows are too few for the limit, whatever the model, and how many would do."""
-    smallest = smallest_gap(subject.counts, subject.drawn.min_group, subject.drawn.level)
-    gaps = [x.bound for x in limits if not _high_is_good(x) and x.bound > 0]
-    if smallest is None or not gaps or min(gaps) >= smallest.gap:
-        return []
-    rows = cell_rows(subject.counts, min(gaps), subject.drawn.min_group, subject.drawn.level)
-    return [
-        f"This test set cannot show a gap below {percent(smallest.gap)} points; "
-        f"{count(rows)} {subject.unit} in each class of each group would show "
-        f"{percent(min(gaps))}."
-    ]
+def _not_measurable(subject: Subject, limits: Sequence[Limit], level: float) -> list[str]:
+    """Say where the rows are too few for a limit, whatever the model, and how many would do."""
+    out = []
+    for limit in limits:
+        metric = catalogue.named(limit.metric)
+        if not isinstance(metric.value, Gap) or limit.bound <= 0:
+            continue
+        shown = lowest_shown(
+            subject.counts,
+            limit.metric,
+            positive=subject.positive,
+            level=level,
+            min_group=subject.drawn.min_group,
+        )
+        if not shown > limit.bound:
+            continue
+        rows = rows_to_show(
+            subject.counts, limit.metric, limit.bound, positive=subject.positive, level=level
+        )
+        name = "a gap" if limit.metric == "eo_mean" else metric.label
+        out.append(
+            f"This test set cannot show {name} below {percent(shown)} points: half of the models "
+            f"without a gap have a higher upper end. {count(rows)} {subject.unit} in each class of "
+            f"each group would show {percent(limit.bound)}."
+        )
+    return out
 
 
 # -------------------------------------------------------------------------------------------------

@@ -146,17 +146,20 @@ def settings_of(
         printed = published(members[0].protocol)
         by_method = _by_method(entries)
         compared: tuple[str, list[str]] = ("", [])
+        by_seeds = 0
         if len(by_method) > 1:
             paths = {run.name: run.path for run in members}
             found = advise(by_method, baseline, runs=paths, limits=limits, drawn=drawn)
             compared = found.baseline, [v.line for v in found.against]
+            by_seeds = max((v.seeds for v in found.against), default=0)
             where = [f"On {name}:"] if len(blocks) > 1 else []
             said = [*where, *found.lines]
         else:
             said = _standing(name, by_method)
         unit = entries[0].unit
         own = None if fronts is None else fronts[name]
-        out.append(_setting(f"setting-{i}", name, entries, printed, unit, compared, said, own))
+        block = _setting(f"setting-{i}", name, entries, printed, unit, compared, said, own)
+        out.append({**block, "by_seeds": by_seeds})
     return out
 
 
@@ -217,6 +220,7 @@ def _setting(
         "many_seeds": any(len(m) > 1 for m in by_method.values()),
         "baseline": baseline,
         "against": [line for line in against if line not in said],
+        "by_seeds": 0,
         "methods": methods,
         "columns": [m.label for m in catalogue.shown("headline").values()],
         "runs": [
@@ -288,7 +292,9 @@ def _front_says(
     if any(f.thresholds for f in fronts.values()):
         lines.append(
             "A thin line is the same model with thresholds per group, which need the group at "
-            "prediction; each row is decided by a rule that was fitted on others."
+            "prediction; each row is decided by a rule that was fitted on others. Chance in few "
+            "rows widens the gap of a mark, and less that of a line, whose rules are fitted on "
+            "rows of the same split."
         )
     if fronts:
         drawn = "rows and seeds" if many else "rows"

@@ -186,7 +186,9 @@ def _told_apart(runs: Sequence[RunDirectory]) -> list[RunDirectory]:
     return [
         RunDirectory(
             runs[i].path,
-            ", ".join(f"{_short(k)} {_value(flat[i].get(k))}" for k in chosen),
+            ", ".join(
+                f"{_short(k)} {_value(flat[i][k]) if k in flat[i] else 'default'}" for k in chosen
+            ),
             tell_encoder=runs[i].tell_encoder,
         )
         for i in order

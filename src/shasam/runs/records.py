@@ -186,17 +186,18 @@ def keep(runs: Sequence[Path], experiment: str | Path, labels: Mapping[str, str]
 def unpack(
     experiment: str | Path, out: str | Path, runs: Sequence[str] | None = None
 ) -> list[Path]:
-    """Write the folders of runs (all, or the named ones): ``out/<label>/<run>``."""
+    """Write the folders of runs (all, or the named ones): ``out/<label>/<run>``.
+
+    A slash in a label, such as that of the setting a/m, is a dash in the name of its folder.
+    """
     experiment, out = Path(experiment), Path(out)
     table = _read(experiment, PREDICTIONS)
     found = []
     for row in _rows(experiment):
         if runs is not None and row["run"] not in runs:
             continue
-        for part in (row["label"], row["run"]):
-            if part in ("", ".", "..") or "/" in part or "\\" in part or "\0" in part:
-                raise DataError(f"{experiment / RECORDS} names a run {part!r}: that is no folder")
-        folder = out / row["label"] / row["run"]
+        folder = out / _folder(row["label"], experiment, parts=True)
+        folder /= _folder(row["run"], experiment)
         for name, file in _TEXTS.items():
             write_atomic(folder / file, row[name], within=out)
         place = f"{experiment / PREDICTIONS}, the rows of {row['run']},"
@@ -208,6 +209,15 @@ def unpack(
         _write(own, folder / PREDICTIONS, within=out)
         found.append(folder)
     return found
+
+
+def _folder(name: str, experiment: Path, *, parts: bool = False) -> str:
+    """Return the name of a folder; only a name with parts may have slashes, as dashes."""
+    split = name.replace("\\", "/").split("/")
+    bad = any(part.strip() in ("", ".", "..") for part in split) or "\0" in name
+    if bad or (len(split) > 1 and not parts):
+        raise DataError(f"{experiment / RECORDS} names a run {name!r}: that is no folder")
+    return "-".join(split)
 
 
 def _row(run: Path, label: str, metadata: Mapping[bytes, bytes]) -> dict[str, Any]:
