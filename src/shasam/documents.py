@@ -31,7 +31,7 @@ class _PlainLoader(yaml.SafeLoader):
     depth = 0
 
     def construct_mapping(self, node: Any, deep: bool = False) -> Any:
-        """Refuse a key that is there twice: YAML would take the last one without a word."""
+        """Refuse a key that is there twice: YAML would silently take the last one."""
         seen: set[tuple[str, str]] = set()
         for key, _ in getattr(node, "value", ()):
             if isinstance(key, yaml.ScalarNode):

@@ -152,8 +152,8 @@ def finite(value: Any) -> float | None:
 # that tell them apart, and they stand in the order of those keys' values.
 # -------------------------------------------------------------------------------------------------
 
-# what is told by the setting, or says only where the data lies
-_TOLD = {"name", "root", "csv", "store", "features", "target", "sensitive", "setting", "alpha"}
+# keys that the name of the setting says already, or that say only where the data lies
+_SAID = {"name", "root", "csv", "store", "features", "target", "sensitive", "setting", "alpha"}
 _WORDS = 24  # characters of a value in a name
 
 
@@ -166,13 +166,13 @@ def opened_runs(paths: Sequence[Path]) -> list[RunDirectory]:
     differ = len({run.encoder for run in runs}) > 1
     for run in runs:
         run.tell_encoder = differ
-    kin: dict[tuple[str, str], list[RunDirectory]] = {}
+    by_method: dict[tuple[str, str], list[RunDirectory]] = {}
     for run in runs:
-        kin.setdefault((run.setting, run.method), []).append(run)
-    return [named for members in kin.values() for named in _told_apart(members)]
+        by_method.setdefault((run.setting, run.method), []).append(run)
+    return [named for members in by_method.values() for named in _with_names(members)]
 
 
-def _told_apart(runs: Sequence[RunDirectory]) -> list[RunDirectory]:
+def _with_names(runs: Sequence[RunDirectory]) -> list[RunDirectory]:
     """Return runs of one method, named by the fewest keys that tell their specifications apart."""
     flat = [specification(run.settings) for run in runs]
     keys = list(dict.fromkeys(key for spec in flat for key in spec))
@@ -206,7 +206,7 @@ def specification(spec: Mapping[str, Any]) -> dict[str, Any]:
         given = body.get(part)
         defaults = fields.model_validate({}).model_dump(mode="json")
         body[part] = {**defaults, **given} if isinstance(given, Mapping) else defaults
-    data = {k: v for k, v in body.pop("data").items() if k not in _TOLD}
+    data = {k: v for k, v in body.pop("data").items() if k not in _SAID}
     return dict(_flat({**body, "data": data}))
 
 

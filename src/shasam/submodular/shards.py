@@ -130,7 +130,7 @@ class _Quotas:
 
 @dataclass(frozen=True)
 class _Work:
-    """What every worker is told, once."""
+    """Hold what every worker receives once."""
 
     source: RowSource
     k: int
@@ -222,7 +222,7 @@ class _Told:
 
 @dataclass(frozen=True)
 class _Judge:
-    """What every worker is told for the last pass."""
+    """Hold what every worker receives for the last pass."""
 
     work: _Work
     picks_KD: np.ndarray
