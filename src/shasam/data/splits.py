@@ -278,15 +278,7 @@ class Protocol:
         ids = table.column("id").to_pylist()
         hashes = list(content_hash)
         t = apply_rule(self.target, table, labels, "target")
-        number: np.ndarray | None = None
-        followed = number_rule(self.rules, table) if self.number else None
-        found = []
-        for rule in self.rules:
-            if rule == followed:
-                quarters, number = along(rule, table, _SENSITIVE)
-                found.append(quarters)
-            else:
-                found.append(apply_rule(rule, table, labels, _SENSITIVE))
+        found, followed, number = self._groups(table, labels)
         if missing == "group":
             found = [with_missing_group(labelling) for labelling in found]
         s = found[0] if len(found) == 1 else crossed(found)
@@ -336,6 +328,21 @@ class Protocol:
             ),
             followed or "",
         )
+
+    def _groups(
+        self, table: pa.Table, labels: Mapping[str, Label] | None
+    ) -> tuple[list[Labelling], str | None, np.ndarray | None]:
+        """Return the groups of every attribute, the rule that is a number, and its values."""
+        followed = number_rule(self.rules, table) if self.number else None
+        number: np.ndarray | None = None
+        found = []
+        for rule in self.rules:
+            if rule == followed:
+                quarters, number = along(rule, table, _SENSITIVE)
+                found.append(quarters)
+            else:
+                found.append(apply_rule(rule, table, labels, _SENSITIVE))
+        return found, followed, number
 
     def _hidden(self, ids: list[str], split: list[str], s: np.ndarray) -> np.ndarray:
         """Return the training rows whose group is hidden.
