@@ -99,7 +99,8 @@ class Arrays:
         ids = np.char.zfill(np.arange(len(x)).astype(str), 12)
         split = np.where(held, "val", "train")
         more = [attribute.codes for attribute in several]
-        more += [] if number is None else [number.number]
+        if number is not None and number.number is not None:
+            more.append(number.number)
         schema = schema_of(len(several), number is not None)
         table = pa.table([ids, ids, ids, t, s, split, *more], schema=schema)
         classes, groups = (tuple(map(str, range(n))) for n in (self.classes, self.groups))

@@ -96,7 +96,8 @@ def _relaxed(
     of 1 is one box, which holds everything.
     """
     corners = np.linspace(0.0, 1.0, BOXES + 1) if tolerance < 1 else np.zeros(1)
-    best, out = -np.inf, {}
+    best = -np.inf
+    out: dict[int, tuple[int, float]] = {}
     for u in corners:
         inside = np.flatnonzero((x >= u - 1e-12) & (x <= u + tolerance + 1e-12))
         right_gKN = {

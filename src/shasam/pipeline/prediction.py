@@ -175,7 +175,8 @@ def _truth(model: Model, table: TableFile) -> dict[str, list[str]]:
 
     A sensitive number stays a number, under its own name; so do attributes beside it.
     """
-    data, found = model.spec.data, {}
+    data = model.spec.data
+    found: dict[str, list[str]] = {}
     for role, rules, names in (
         ("target", (data.target,) if data.target else (), model.classes),
         ("sensitive", data.sensitive or (), model.groups),

@@ -82,8 +82,8 @@ class RunAnswer:
             said.append(inferred_line(self.run.metrics()["inferred_groups"], unit))
         if (along := by_number(self.run)) is not None:
             said += along.in_short
-        if several := gaps_by_attribute(self.run):
-            said.append(several)
+        if of_each := gaps_by_attribute(self.run):
+            said.append(of_each)
         if self.plain is not None and self.found is not None:
             said.append(f"Plain cross-entropy ({PLAIN}): {_numbers(self.plain)}.")
             said.append(comparison_line("Your model", "the plain one", self.found))

@@ -393,7 +393,8 @@ def plan_of(method: Method, stage: Stage, data: TrainingRows) -> BatchPlan:
     natural = stage.sampling == "natural"
     known_everywhere = all(bool((s_N[data.rows] >= 0).all()) for s_N in data.turns)
     if data.turns and not (natural and known_everywhere):
-        each = [(w,) for w in data.all_windows] or [()] * len(data.turns)
+        each: list[tuple[Windows, ...]] = [(w,) for w in data.all_windows]
+        each = each or [()] * len(data.turns)
         own = [
             replace(data, s_N=s_N, turns=(), all_windows=w)
             for s_N, w in zip(data.turns, each, strict=True)
