@@ -210,15 +210,28 @@ def test_a_run_comes_back_as_it_was_kept(tmp_path):
 
 
 def test_records_do_not_say_where_the_runs_lay(tmp_path):
-    (run, *_) = unpack(EXPERIMENTS / "faces-lnl-published", tmp_path / "a")
-    command = ["shasam", "train", "--config", str(run / "asked.yaml"), "--out", str(run.parent)]
+    (run, *_) = unpack(EXPERIMENTS / "faces-lnl-published", tmp_path / "é")
+    command = [
+        *("shasam", "train", "--config", str(run / "asked.yaml"), "--out", str(run.parent)),
+        *(str(tmp_path / "other" / "grid.yaml"), f"--data.root={tmp_path / 'photos'}"),
+    ]
     about = json.loads((run / "provenance.json").read_text(encoding="utf-8"))
     (run / "provenance.json").write_text(json.dumps({**about, "command": command}))
     keep([run], tmp_path / "kept", {run.name: "row"})
     (record,) = read_records(tmp_path / "kept")
     assert record.provenance["command"][2:] == [
-        "--config", f"runs/{run.name}/asked.yaml", "--out", "runs",
+        "--config", f"runs/{run.name}/asked.yaml", "--out", "runs", "grid.yaml",
+        "--data.root=photos",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "experiment", sorted(p.parent.name for p in EXPERIMENTS.glob("*/records.parquet"))
+)
+def test_no_record_names_a_place_on_a_machine(experiment):
+    for record in read_records(EXPERIMENTS / experiment):
+        words = [word.rpartition("=")[2] for word in record.provenance.get("command", ())]
+        assert not [word for word in words if Path(word).is_absolute()], record.run
 
 
 # those without a grid belong to artefacts, see tests/reproduce/test_docs_tables.py

@@ -223,10 +223,11 @@ def _folder(name: str, experiment: Path, *, parts: bool = False) -> str:
 def _row(run: Path, label: str, metadata: Mapping[bytes, bytes]) -> dict[str, Any]:
     texts = {name: _text(run, file) for name, file in _TEXTS.items()}
     if run.is_absolute():  # where the runs lay on one machine says nothing on another
-        place = json.dumps(str(run.parent), ensure_ascii=False)[1:-1]
+        place = json.dumps(str(run.parent))[1:-1]
         texts["provenance"] = texts["provenance"].replace(f'"{place}', '"runs')
     spec = parse_yaml(texts["spec"], str(run / "spec.yaml"))
     provenance = parse_json(texts["provenance"], str(run / "provenance.json"))
+    texts["provenance"] = _without_folders(texts["provenance"], provenance)
     metrics = parse_json(texts["metrics"], str(run / "metrics.json"))
     with of_our_shape(run):
         test = metrics["test"]
@@ -244,6 +245,17 @@ def _row(run: Path, label: str, metadata: Mapping[bytes, bytes]) -> dict[str, An
                 sort_keys=True,
             ),
         }
+
+
+def _without_folders(text: str, provenance: Mapping[str, Any]) -> str:
+    """Return the provenance with the names alone of files that the command gave by full path."""
+    command = provenance.get("command")
+    for word in command if isinstance(command, list) else ():
+        flag, equals, value = str(word).rpartition("=")
+        if Path(value).is_absolute():
+            full, short = (json.dumps(flag + equals + v) for v in (value, Path(value).name))
+            text = text.replace(full, short)
+    return text
 
 
 def _text(run: Path, name: str) -> str:
