@@ -38,6 +38,17 @@ def test_from_a_folder_and_a_csv_to_a_description(tmp_path: Path, capsys) -> Non
         assert image.size[0] > 500 and len(colours) > 100
 
 
+def test_a_column_of_many_numbers_is_described_as_training_takes_it(tmp_path: Path, capsys) -> None:
+    table = make_folder(tmp_path / "photos", 240) / "people.csv"
+    head, *lines = table.read_text(encoding="utf-8").splitlines()
+    aged = [f"{line},{'' if i % 3 else 20 + i % 70}" for i, line in enumerate(lines)]
+    table.write_text("\n".join([f"{head},years", *aged]) + "\n", encoding="utf-8")
+    words = [*own(tmp_path), "--target", "smile", "--sensitive", "years", "--missing", "use"]
+    out = run(["data", "describe", *words], capsys)
+    assert "years 20-" in out and "without a group" in out
+    assert "240 images listed" in run(["data", "check", *words], capsys)
+
+
 def test_check_lists_bad_files_and_duplicates(tmp_path: Path, capsys) -> None:
     folder = make_folder(tmp_path / "photos", 300, bad=2)
     (folder / "p007.jpg").write_bytes((folder / "p008.jpg").read_bytes())

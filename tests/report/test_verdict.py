@@ -163,6 +163,8 @@ def test_what_to_do_names_the_plain_model_only_if_the_interval_does_too() -> Non
         named = re.search(r"--methods (\S+?)[. ]", advice(0.002, **data)).group(1).split(",")
         methods = [lookup("method", name) for name in named]
         assert all(method.unknown_groups and method.groups_in_turns for method in methods)
+    named = re.search(r"--methods (\S+?)[. ]", advice(0.002, sensitive_as="number")).group(1)
+    assert all(lookup("method", name).continuous for name in named.split(","))
 
 
 def test_classes_of_a_rule_are_not_called_values_of_it(tmp_path: Path) -> None:

@@ -116,11 +116,14 @@ FORGED = {
         {k: v[..., :1] for k, v in tensors.items() if k.startswith("model.") and v.ndim > 1}
     ),
     "other best weights": lambda state, tensors: tensors.update({"best.x": torch.zeros(1)}),
-    "in the middle, without its optimiser": lambda state, tensors: (
+    "in the middle, without its optimiser": lambda state, tensors: state.update(stage=0, step=1),
+    "in the middle, with another optimiser": lambda state, tensors: (
         state.update(stage=0, step=1),
-        tensors.update(
-            {"optimizer.model.x.y": torch.zeros(1), "optimizer.head.x.y": torch.ones(1)}
-        ),
+        tensors.update({"optimizer.head.0.step": torch.ones(1)}),
+    ),
+    "in the middle, with state of no parameter": lambda state, tensors: (
+        state.update(stage=0, step=1),
+        tensors.update({"optimizer.main.x.y": torch.ones(1)}),
     ),
 }
 

@@ -15,6 +15,7 @@ from shasam.spec.fields import DataSpec
 
 if TYPE_CHECKING:
     from shasam.data import Dataset
+    from shasam.data.source import Source
     from shasam.data.vector_files import VectorStore
     from shasam.output import Screen
 
@@ -31,13 +32,13 @@ def check(
     *, data: SourceFlags = NO_SOURCE, show: Annotated[int, Parameter(help="Names per list.")] = 10
 ) -> None:
     """Read every image or vector once and list what is wrong: names, files, duplicates, store."""
-    from shasam.data import make_protocol, make_source
+    from shasam.data import make_protocol
     from shasam.data.inspect import copies
     from shasam.data.splits import check_labels
     from shasam.errors import DataError
 
     console = _console()
-    source = make_source(data)
+    source = _source(data)
     if (data.target or source.target) and (data.sensitive or source.sensitive):
         check_labels(source, make_protocol(source))
     store = _packed(source, data.size, console)
@@ -124,10 +125,8 @@ def describe(
 @app.command
 def prepare(*, data: SourceFlags = NO_SOURCE) -> None:
     """Decode and pack the images at the chosen size; a stopped command continues where it was."""
-    from shasam.data import make_source
-
     console = _console()
-    source = make_source(data)
+    source = _source(data)
     if source.inputs == "vectors":
         console.print("vectors are read from their file; there is nothing to pack")
         return
@@ -163,11 +162,19 @@ def _console() -> Screen:
     return Screen()
 
 
+def _source(data: DataSpec) -> Source:
+    """Return the source of data as a run would open it: a number is followed without groups."""
+    from shasam.data import make_source
+    from shasam.registry import lookup
+
+    return make_source(lookup("source", data.name).completed(data))
+
+
 def _opened(data: DataSpec, console: Screen) -> Dataset:
-    from shasam.data.dataset import assemble, make_protocol, make_source
+    from shasam.data.dataset import assemble, make_protocol
     from shasam.data.splits import check_labels
 
-    source = make_source(data)
+    source = _source(data)
     protocol = make_protocol(source)
     check_labels(source, protocol)
     return assemble(source, protocol, _packed(source, data.size, console))
@@ -252,6 +259,9 @@ def _cells(console: Screen, data: Dataset) -> None:
             table.add_row(target, group, *counts)
         table.add_section()
     table.add_row("all", "", *(f"{part.counts_CG.sum():,}" for part in found))
+    without = [int((data.s_N[data.rows(part.split)] < 0).sum()) for part in found]
+    if any(without):
+        table.add_row("without a group", "", *(f"{count:,}" for count in without))
     for name, field in (
         ("largest / smallest class", "class_ratio"),
         ("largest / smallest group", "group_ratio"),

@@ -509,12 +509,23 @@ def begin(
     if checkpoint is not None:
         with must_fit():
             plan.load_state(checkpoint.part("plan"))
-            for group, optimizer in plain.items():
-                load_optimizer_tensors(optimizer, checkpoint.part(f"optimizer.{group}"))
+            _load_optimizers(plain, checkpoint)
             if ema is not None:
                 ema.load(checkpoint.part("ema"), ema_count)
     size = plan.batch_size or data.batch_size
     return StageRun(stage, spec, plan, total, size, wrapped, specs, ema)
+
+
+def _load_optimizers(plain: dict[str, torch.optim.Optimizer], checkpoint: Checkpoint) -> None:
+    """Load what every optimiser has counted; refuse a checkpoint that has it of other groups."""
+    parts = {group: checkpoint.part(f"optimizer.{group}") for group in plain}
+    if set(checkpoint.part("optimizer")) != {f"{g}.{name}" for g in parts for name in parts[g]}:
+        raise ValueError("it holds optimisers of other parameters")
+    stateful = any(g.get("momentum", 1) for o in plain.values() for g in o.param_groups)
+    if stateful and not any(parts.values()):
+        raise ValueError("it was written in the middle of a stage, and holds no optimiser")
+    for group, optimizer in plain.items():
+        load_optimizer_tensors(optimizer, parts[group])
 
 
 # -------------------------------------------------------------------------------------------------
