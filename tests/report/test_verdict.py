@@ -141,7 +141,7 @@ def test_a_gap_that_may_be_nearly_nothing_is_not_said_to_be_at_least_zero() -> N
         return sureness(claim, SimpleNamespace(attribute="race", unit="images"))  # type: ignore[arg-type]
 
     assert said(0.021).endswith("so at least 2.1 points.")
-    assert "at least" not in said(8.8e-05) and said(8.8e-05).endswith("0.0 to 13.0).")
+    assert "at least" not in said(8.8e-05) and said(8.8e-05).endswith("above 0 to 13.0).")
 
 
 @pytest.mark.needs_torch

@@ -21,9 +21,17 @@ def percent(value: float, digits: int = 1) -> str:
     return f"{100 * value:.{digits}f}".replace("-", "−")
 
 
-def interval(estimate: Estimate) -> str:
-    """Write an interval: '82.1 to 86.4'."""
-    return f"{percent(estimate.low)} to {percent(estimate.high)}"
+def interval(estimate: Estimate | Comparison) -> str:
+    """Write an interval: '82.1 to 86.4'.
+
+    An end that only rounds to 0 is 'above 0' or 'below 0', so that no sentence seems to claim a gap
+    that its own interval allows to be none.
+    """
+    low, high = (
+        f"{'above' if end > 0 else 'below'} 0" if end and abs(end) < 0.0005 else percent(end)
+        for end in (estimate.low, estimate.high)
+    )
+    return f"{low} to {high}"
 
 
 def count(n: int) -> str:
@@ -299,7 +307,7 @@ def comparison_line(a: str, b: str, found: Mapping[str, Comparison]) -> str:
             parts.append(f"{metric} has no value ({c.reason})")
             continue
         size = f"{percent(abs(c.difference))} points"
-        span = f"{percent(c.low)} to {percent(c.high)}"
+        span = interval(c)
         if c.shown or c.p >= 0.05:  # else p stands alone against the interval, and says nothing
             span += f", {p_value(c.p)}"
         if c.shown:
