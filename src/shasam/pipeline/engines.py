@@ -35,7 +35,7 @@ _LOST = -signal.SIGKILL  # exit code reported if a process disappeared unreaped
 
 
 class WarmStarter:
-    """Starts commands of shasam through one ``shasam.commands.warm``, which lives as long as it."""
+    """Starts commands of shasam through one ``shasam_warm``, which lives as long as it."""
 
     def __init__(self, variables: Mapping[str, str]) -> None:
         self._server = subprocess.Popen(  # noqa: S603 - our own interpreter and program
@@ -323,7 +323,7 @@ def start_training(
 ) -> subprocess.Popen[bytes]:
     """Start a process that trains what was asked for, in its own working folder if one is given.
 
-    ``tied``: it stops when this process ends, however that ends (``shasam.commands.tied``).
+    ``tied``: it stops when this process ends, however that ends (``shasam_tied``).
     """
     words = train_words(run, flags)
     command = [*program_words("tied" if tied else "command"), *words]

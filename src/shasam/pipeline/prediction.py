@@ -23,8 +23,8 @@ from shasam.errors import DataError, InputError
 from shasam.output import cell_text, text_cells
 from shasam.pipeline.load import UNKNOWN, Answer, Model
 from shasam.rule_text import columns_of_rule
-from shasam.runs.directory import attribute_columns
 from shasam.tables import NO_VALUE, TableFile, open_table
+from shasam.types import attribute_columns
 
 AHEAD = 2  # batches that are decoded while one is predicted
 _TASK = 16  # images that a thread decodes at a time

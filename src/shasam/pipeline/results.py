@@ -36,7 +36,6 @@ from shasam.models import Classifier
 from shasam.runs.directory import (
     RunDirectory,
     RunLog,
-    attribute_columns,
     predictions_table,
     table_bytes,
 )
@@ -53,7 +52,7 @@ from shasam.training.inference import (
 )
 from shasam.training.inferred import GROUPS, InferredGroups
 from shasam.training.runtime import Fabric
-from shasam.types import Head, Predictions
+from shasam.types import Head, Predictions, attribute_columns
 
 # -------------------------------------------------------------------------------------------------
 # Features projected to two dimensions, for the figure on the page.
