@@ -164,9 +164,9 @@ LOGGERS: dict[str, type[NumberLogger]] = {
 }
 
 
-def loggers(names: str) -> tuple[NumberLogger, ...]:
+def loggers(names: str | None) -> tuple[NumberLogger, ...]:
     """Return the loggers of a comma-separated list, with their defaults; each must be installed."""
-    wanted = [name.strip() for name in names.split(",") if name.strip()]
+    wanted = [name.strip() for name in (names or "").split(",") if name.strip()]
     for name in wanted:
         if name not in LOGGERS:
             raise InputError(f"there is no logger {name!r}; there are {', '.join(LOGGERS)}")
