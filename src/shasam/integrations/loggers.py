@@ -119,7 +119,7 @@ class MLflow(NumberLogger):
         self._mlflow.end_run("FINISHED" if whole else "KILLED")
 
 
-class _Initialised(NumberLogger):
+class _ModuleLogger(NumberLogger):
     """Modules with ``init``, ``log`` and ``finish``."""
 
     name: str
@@ -141,7 +141,7 @@ class _Initialised(NumberLogger):
         self._module.finish()
 
 
-class WandB(_Initialised):
+class WandB(_ModuleLogger):
     """Writes to Weights & Biases; keyword arguments go to ``wandb.init``."""
 
     name = "wandb"
@@ -150,7 +150,7 @@ class WandB(_Initialised):
         self._module.finish(exit_code=0 if whole else 1)
 
 
-class Trackio(_Initialised):
+class Trackio(_ModuleLogger):
     """Writes to Trackio, on this machine or a Space; keyword arguments go to ``trackio.init``."""
 
     name = "trackio"

@@ -29,7 +29,7 @@ from shasam.metrics.rates import (
 )
 from shasam.metrics.regression import ByGroup, evaluate_regression, evaluate_scores
 from shasam.metrics.scores import (
-    Answered,
+    Abstention,
     abstention,
     fit_temperature,
     roc_curve,
@@ -38,7 +38,7 @@ from shasam.metrics.scores import (
 from shasam.metrics.slices import Slice, Slices, worst_slices
 
 __all__ = [
-    "Answered",
+    "Abstention",
     "ByGroup",
     "Claim",
     "Comparison",

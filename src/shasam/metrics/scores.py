@@ -755,7 +755,7 @@ def fit_temperature(scores_nC: np.ndarray, target_n: np.ndarray) -> float:
 
 
 @dataclass(frozen=True)
-class Answered:
+class Abstention:
     """Hold what is answered from one confidence on: of all rows and of each group.
 
     Parameters
@@ -771,7 +771,7 @@ class Answered:
 
     Examples
     --------
-    >>> Answered(0.8, 0.7, {"f": wilson(9, 10), "m": wilson(5, 10)}, {}).gap
+    >>> Abstention(0.8, 0.7, {"f": wilson(9, 10), "m": wilson(5, 10)}, {}).gap
     0.4
     """
 
@@ -789,7 +789,7 @@ class Answered:
 
 def abstention(
     rows: Predictions, shares: Sequence[float] = SHARES, level: float = 0.95
-) -> list[Answered]:
+) -> list[Abstention]:
     """Read coverage and accuracy by group where the least sure answers are left out.
 
     Parameters
@@ -839,5 +839,5 @@ def abstention(
                 float(weight_n[own_n & kept_n & right_n].sum()), answered, level
             )
         whole = float(weight_n[kept_n].sum() / weight_n.sum())
-        out.append(Answered(from_, whole, coverage, accuracy))
+        out.append(Abstention(from_, whole, coverage, accuracy))
     return out

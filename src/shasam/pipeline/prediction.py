@@ -199,7 +199,7 @@ def _truth(model: Model, table: TableFile) -> dict[str, list[str]]:
 
 
 def _as_written(rule: str, table: TableFile) -> list[str] | None:
-    """A column as it is, or the groups of a rule; None where the table lacks the column."""
+    """Return a column as it is, or the groups of a rule; None where the table lacks the column."""
     if rule in table.column_names:
         values = table.read([rule]).column(rule).to_pylist()
         return ["" if value is None else str(value) for value in values]

@@ -32,7 +32,7 @@ from shasam.metrics.odds import ScoreFront, front_of_scores, front_reason
 from shasam.metrics.rates import LARGEST, RATES
 from shasam.metrics.resampling import check_draws
 from shasam.metrics.scores import (
-    Answered,
+    Abstention,
     Reliability,
     abstention,
     binning_errors,
@@ -309,7 +309,7 @@ class Subject:
         return self.rows.attribute
 
     @cached_property
-    def abstention(self) -> list[Answered]:
+    def abstention(self) -> list[Abstention]:
         """Coverage and accuracy by group where the least sure answers are left out."""
         return abstention(self.rows, level=self.drawn.level) if self.scored else []
 
