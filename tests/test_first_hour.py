@@ -337,6 +337,8 @@ def test_progress_tells_accuracy_gap_and_time_left(monkeypatch) -> None:
     now[0] += 60
     progress.step(25, 0.5, 80.0, None)
     assert "validation 82.3 %, gap 7.6" in told[-1] and "3 min left" in told[-1]
+    progress.epoch("learn", 2, 0.5, {"accuracy": 0.823, "eo_mean": float("nan")})
+    assert "gap undefined" in told[-1]
 
 
 def test_a_stage_without_a_classifier_tells_what_a_probe_knows_and_no_jargon(

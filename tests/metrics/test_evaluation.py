@@ -182,6 +182,16 @@ def test_equal_opportunity_of_many_classes_asks_for_the_positive_one() -> None:
     assert evaluate(t, p, s, positive=2, draws=100)["equal_opportunity"].defined
 
 
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+def test_a_group_of_one_row_that_is_surely_right_has_no_calibration_error() -> None:
+    y = np.array([0, 1] * 40 + [1])
+    s = np.array([0] * 40 + [1] * 40 + [2])
+    scores = np.where(y == 1, 0.7, 0.3)
+    scores[-1] = 1.0
+    e = evaluate(y, y, s, np.stack([1 - scores, scores], 1), draws=200)["ece_2"]
+    assert (e.value, e.low, e.high) == (0.0, 0.0, 0.0)
+
+
 def test_calibration_error_equals_a_loop_over_bins() -> None:
     rng = np.random.default_rng(4)
     t, s, score = rng.integers(0, 2, 600), rng.integers(0, 2, 600), rng.random(600)

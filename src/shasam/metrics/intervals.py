@@ -253,6 +253,8 @@ def directions_of(gaps: np.ndarray, noise_D: np.ndarray, norm: Norm) -> list[np.
     Where nothing but noise was seen, the gap may sit in one place only.
     """
     freed, loaded = candidates(gaps, noise_D)
+    if norm(loaded) == 0:  # no gap was seen, and nothing varies
+        return []
     if not norm(freed) > 0:
         freed = np.where(np.abs(loaded) < np.nanmax(np.abs(loaded)), 0.0, loaded)
     return [freed / norm(freed), loaded / norm(loaded)]

@@ -109,14 +109,17 @@ class NumberSubject:
     def lines(self) -> list[str]:
         """Sentences: what happens along the number in each class, and how sure that is."""
         acc = self.estimates["accuracy"]
-        said = [
-            self._line(c) for c in self.found.curves if not c.rate.startswith("selection")
-        ][:MOST_FIGURES]  # fmt: skip
         share = (
             f"Of {count(self.rows.total)} test {self.unit}, {percent(acc.value)} % are classified "
             f"correctly ({100 * self.drawn.level:g} % interval {interval(acc)})."
         )
-        return [*said, share, self.taken]
+        return [*self.of_classes, share, self.taken]
+
+    @property
+    def of_classes(self) -> list[str]:
+        """A sentence for each class: what happens to it along the number."""
+        said = [self._line(c) for c in self.found.curves if not c.rate.startswith("selection")]
+        return said[:MOST_FIGURES]
 
     @property
     def headline(self) -> str | None:

@@ -199,7 +199,8 @@ def _of_number(along: NumberSubject, context: Mapping[str, Any]) -> dict[str, An
     return {
         "verdict": [*along.in_short, *context["verdict"]],
         "beside": [line for line in context.get("beside", []) if line not in along.in_short],
-        "numbers": [along.section()],
+        # how often the model is right stands above, with the interval of its groups
+        "numbers": [along.section() | {"verdict": along.of_classes}],
         "method_note": f"{context['method_note']} {NOTE}",
         "recompute": f"{context['recompute']}\n{audit} --sensitive {shlex.quote(along.attribute)}",
     }

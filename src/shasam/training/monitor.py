@@ -113,7 +113,9 @@ class TrainingProgress:
         if accuracy is None:
             return
         known = f"validation {how}{100 * accuracy:.1f} %"
-        self._validated = known + ("  " if gap is None else f", gap {100 * gap:.1f}  ")
+        if gap is not None:  # NaN where a group lacks a class: a warning has said so
+            known += ", gap undefined" if math.isnan(gap) else f", gap {100 * gap:.1f}"
+        self._validated = known + "  "
 
     def stop(self) -> None:
         """Close the bar."""
