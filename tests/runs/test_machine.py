@@ -12,6 +12,7 @@ from shasam.errors import SpecError
 from shasam.pipeline.execute import execute
 from shasam.runs.machine import (
     REPRODUCIBLE,
+    ExecutionOptions,
     computed_with,
     how_runs_compute,
     machine,
@@ -52,12 +53,28 @@ def test_tables_say_what_they_were_computed_with():
 
 def test_jobs_change_threads_and_the_sweep_says_so(monkeypatch):
     monkeypatch.setattr("shasam.runs.machine.usable_cores", lambda: 4)
+    monkeypatch.setattr("os.getloadavg", lambda: (0.2, 0.0, 0.0), raising=False)
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     line = how_runs_compute(2, None, False)
     assert "2 threads" in line and "--jobs" in line
     assert variables_of_runs(2, None, False)["OMP_NUM_THREADS"] == "2"
     assert REPRODUCIBLE.items() <= variables_of_runs(2, None, True).items()
     with pytest.raises(SpecError, match="one thread"):
         variables_of_runs(1, 4, True)
+
+
+def test_runs_of_a_sweep_leave_busy_cores_alone_and_keep_their_number(monkeypatch):
+    monkeypatch.setattr("shasam.runs.machine.usable_cores", lambda: 4)
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    load = 2.1  # of other work, when the sweep begins
+    monkeypatch.setattr("os.getloadavg", lambda: (load, 0.0, 0.0), raising=False)
+    settled = ExecutionOptions().settled()
+    assert "2 threads" in settled.line()
+    load = 4.0  # its own runs as well
+    assert settled.variables()["OMP_NUM_THREADS"] == "2" and "2 threads" in settled.line()
+    assert ExecutionOptions(threads=4).settled().threads == 4
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    assert ExecutionOptions().settled().threads == 3
 
 
 def test_the_instruction_set_cannot_be_chosen_once_torch_is_loaded(monkeypatch):

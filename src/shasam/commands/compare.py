@@ -120,6 +120,7 @@ def compare(
         console.print(line, soft_wrap=True)
     specs = expand(grid)
     check_writable(page)
+    how = how.settled()
     console.print(how.line(), soft_wrap=True)
     trained = partial(
         carry_out,

@@ -44,8 +44,8 @@ def sweep(
             state = "done" if RunDirectory(out / spec.name).done else "to do"
             say(f"{state:6s} {spec.name}  {words}")
         return
+    how = how.settled()
     say(how.line())
-
     outcomes = carry_out(
         specs,
         out,

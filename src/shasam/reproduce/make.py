@@ -175,11 +175,12 @@ def _run(missing: Sequence[ArtefactRun], doing: MakeOptions, write: Callable[[],
             write()
             written_at = time.monotonic()
 
-    say(doing.how.line())
+    how = doing.how.settled()
+    say(how.line())
     outcomes = sweep(
         list({cell.spec.name: cell.spec for cell in missing}.values()),
         doing.out,
-        doing.how,
+        how,
         tell=tell,
         say=say,
     )

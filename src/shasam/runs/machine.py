@@ -64,8 +64,7 @@ def threads_of_runs(jobs: int, threads: int | None, reproducible: bool) -> int:
         )
     if reproducible:
         return 1
-
-    return threads or max(1, usable_cores() // jobs)
+    return threads or _threads_of_variable() or max(1, free_cores() // jobs)
 
 
 def variables_of_runs(jobs: int, threads: int | None, reproducible: bool) -> dict[str, str]:
@@ -259,8 +258,8 @@ def threads_of(run: RunDirectory, asked: int | None, *, resume: bool) -> Threads
         return Threads(asked, line)
     if begun is not None:
         return Threads(begun, f"threads: {begun}, as the run was begun")
-    if os.environ.get(_VARIABLE, "").isdigit():
-        return Threads(max(1, int(os.environ[_VARIABLE])))
+    if given := _threads_of_variable():
+        return Threads(given)
     free, usable = free_cores(), usable_cores()
     if free == usable:
         return Threads(free)
@@ -269,6 +268,12 @@ def threads_of(run: RunDirectory, asked: int | None, *, resume: bool) -> Threads
         f"threads: {free} of {usable} cores, because the load of the last minute is "
         f"{_load():.1f}; --threads {usable} would use all of them, and can change decisions",
     )
+
+
+def _threads_of_variable() -> int | None:
+    """Return the threads that ``OMP_NUM_THREADS`` asks for."""
+    word = os.environ.get(_VARIABLE, "")
+    return max(1, int(word)) if word.isdigit() else None
 
 
 def _load() -> float:
@@ -319,8 +324,8 @@ class ExecutionOptions(BaseModel):
         None,
         ge=1,
         le=MOST_THREADS,
-        description="Threads of each run; by default the cores are divided among the jobs, on Ray "
-        "1.",
+        description="Threads of each run; by default the free cores are divided among the jobs, on "
+        "Ray 1.",
     )
     device: Literal["auto", "cpu", "cuda", "mps"] = Field(
         "auto", description="Device to compute on."
@@ -367,6 +372,11 @@ class ExecutionOptions(BaseModel):
     def _threads(self) -> int | None:
         """On Ray a number that does not follow from the cluster: it can change decisions."""
         return self.threads or (1 if self.engine == "ray" else None)
+
+    def settled(self) -> ExecutionOptions:
+        """Return the same with the threads that are free now; later the load is its own."""
+        count = threads_of_runs(self.jobs or 1, self._threads, self.reproducible)
+        return self.model_copy(update={"threads": count})
 
     def variables(self) -> dict[str, str]:
         """Return environment variables that every run is started with."""
