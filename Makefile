@@ -75,7 +75,7 @@ CPUS := ONEDNN_MAX_CPU_ISA=AVX2 ONEDNN_MAX_CPU_ISA=SSE41 ATEN_CPU_CAPABILITY=def
 COMPUTING := $(addprefix tests/,submodular losses mining methods models training metrics \
 	test_sampling.py test_sklearn.py integrations/test_pml.py export/test_vectors_from_images.py \
 	data/test_augment.py data/test_keyed.py data/test_vector_views.py \
-	runs/test_embedding.py runs/test_representation.py runs/test_sensitive_number.py \
+	runs/test_embedding.py runs/test_results.py runs/test_sensitive_number.py \
 	runs/test_several_attributes.py runs/test_train_on_vectors.py runs/test_kill_and_resume.py)
 
 test-cpus: $(VENV)/.installed-torch,jpeg,test,test-torch

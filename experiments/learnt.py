@@ -1,6 +1,6 @@
 """Which runs of the committed records had not learnt their target, by the rule of today.
 
-``python -m experiments.learnt`` prints the table of docs/results.md;
+``python -m experiments.learnt`` prints the table of experiments/learns;
 ``python -m experiments.learnt experiments/faces`` lists the runs of one experiment.
 """
 

@@ -25,7 +25,7 @@ REASON = "needs shasam[torch], which is not installed"
 CORE = {
     "metrics",
     "report",
-    "test_core.py",
+    "test_extras.py",
     "test_structure.py",
     "test_table_files.py",
     "test_packaging.py",

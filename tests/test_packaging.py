@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
-from tests.test_core import names_in
+from tests.test_extras import names_in
 
 import shasam
 from shasam.extras import MODULES

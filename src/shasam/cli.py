@@ -89,7 +89,7 @@ def __getattr__(name: str) -> App:
 
 
 def _wrong_flags(error: CycloptsError) -> list[str]:
-    """A line for each flag that cannot be used: its name, what is wrong, and what was given."""
+    """Write a line for each wrong flag: its name, what is wrong, and what was given."""
     from pydantic import ValidationError
 
     cause = error.__cause__ or error.__context__

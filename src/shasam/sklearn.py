@@ -44,7 +44,7 @@ from shasam.report.svg import standalone
 from shasam.spec import DEFAULT_METHOD, RunSpec, resolve
 from shasam.tables import MOST_AS_GROUPS, NO_VALUE
 from shasam.training.inference import read_rows
-from shasam.training.inferred import Taught, infer_groups
+from shasam.training.inferred import DataWithGroups, infer_groups
 from shasam.training.runtime import Runtime, one_process
 from shasam.training.trainer import Trainer
 from shasam.types import Predictions
@@ -182,7 +182,7 @@ def _is_number(array: np.ndarray) -> bool:
 
 
 def _floats(array: np.ndarray) -> np.ndarray:
-    """An array of numbers as floats; one that holds anything else as it is."""
+    """Return an array of numbers as floats; one that holds anything else as it is."""
     try:
         return array.astype(np.float64) if array.dtype != bool else array
     except (TypeError, ValueError):
@@ -602,11 +602,11 @@ class FairClassifier(ClassifierMixin, BaseEstimator):
         spec = self.spec_
         fabric = one_process(spec.train, self.device)
         method, _ = build_method(spec, data.classes, data.groups)
-        taught: Arrays | Taught = data
+        taught: Arrays | DataWithGroups = data
         if spec.data.missing == "infer":
             found = infer_groups(data, spec.seed)
             self.inferred_groups_ = dict(found.summary)
-            taught = Taught(data, found.manifest(data.manifest))
+            taught = DataWithGroups(data, found.manifest(data.manifest))
         Trainer.of_run(spec, method, taught, fabric=fabric, runtime=Runtime(quiet=True)).fit()
         held = torch.as_tensor(data.rows("val"))
         if len(held):

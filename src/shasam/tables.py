@@ -688,7 +688,7 @@ MISSING_WORDS = frozenset(
 def advice(
     column: str, rows: int, total: int, where: str, first: str = "", groups: bool = True
 ) -> list[object]:
-    """The parts of the sentence about missing values, and the ways out; a number has no groups."""
+    """Return the parts of a sentence about missing values, and ways out; a number has no groups."""
     ways: list[object] = [
         f"{rows:,} of {total:,} rows of {where} have no value in the column {column!r}{first}. "
         "Fill them in, leave them out with ",

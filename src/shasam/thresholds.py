@@ -42,7 +42,7 @@ VALIDATION, TEST, RULE = "predictions.val.parquet", "predictions.parquet", "rule
 
 
 @dataclass(frozen=True)
-class Rethresholded:
+class ThresholdRun:
     """A trained model with a rule for limits, and what the rule does on the test split."""
 
     model: Model
@@ -170,7 +170,7 @@ def rethreshold(
     infer_group: bool = False,
     draws: int = 2000,
     data: TrainingData | None = None,
-) -> Rethresholded:
+) -> ThresholdRun:
     """Choose and fit the rule of a run for limits, and measure it on the test split.
 
     With ``infer_group`` it decides by the group that a linear head infers from the features; they
@@ -253,7 +253,7 @@ def _measured(
     validation_rows: int,
     splits: tuple[Predictions, Predictions],
     draws: int,
-) -> Rethresholded:
+) -> ThresholdRun:
     """Return what the rule does on the test split, against the model as it was."""
     test, decided = splits
     wanted = list(dict.fromkeys([*limits, "accuracy"]))
@@ -269,7 +269,7 @@ def _measured(
         test.target, decided.prediction, test.prediction, test.sensitive,
         **{**keywords, "metrics": ["accuracy"]},
     )["accuracy"]  # fmt: skip
-    return Rethresholded(model, chosen, limits, validation_rows, decided, found, before, price)
+    return ThresholdRun(model, chosen, limits, validation_rows, decided, found, before, price)
 
 
 def metadata_of(run: RunDirectory) -> Mapping[bytes, bytes]:

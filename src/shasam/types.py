@@ -20,7 +20,7 @@ training: P predictions
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -254,3 +254,18 @@ class Predictions:
     def row_by_row(self) -> bool:
         """True where each entry is one row, False where rows were counted beforehand."""
         return self.repeats is None
+
+
+def attribute_columns(names: Sequence[str]) -> list[str]:
+    """Name the columns of several sensitive attributes in a file of predictions.
+
+    Each is named as its attribute, or nearly.
+
+    >>> attribute_columns(["age<35", "target"])
+    ['age<35', 'target (attribute)']
+    """
+    own = {"id", "target", "prediction", "sensitive"}
+    return [
+        f"{name} (attribute)" if name in own or name.startswith("score_") else name
+        for name in names
+    ]

@@ -80,7 +80,7 @@ class Windows:
 
     @classmethod
     def of_groups(cls, group_N: Tensor, rows: Tensor) -> Windows:
-        """Every group (N,) as a window of its own; -1 is none."""
+        """Take every group (N,) as a window of its own; -1 is none."""
         number_N = torch.where(group_N < 0, math.nan, group_N.double())
         return cls.along(number_N, rows, 0.5 / max(len(rows), 1))
 
@@ -90,7 +90,7 @@ class Windows:
         return 2 * self.n * self.bandwidth
 
     def quantile(self, rows: Tensor) -> Tensor:
-        """The quantile of rows, between 0 and 1."""
+        """Return the quantile of rows, between 0 and 1."""
         assert not self.crossed, "a crossed number has no quantile"
         return self.r_N[rows].double() / (2 * self.n)
 

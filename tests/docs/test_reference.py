@@ -17,7 +17,7 @@ pytestmark = pytest.mark.needs_torch
 PACKAGES = ("shasam", "shasam.losses", "shasam.metrics", "shasam.submodular", "shasam.testing")
 # examples that stand elsewhere, and why
 EXAMPLES_ELSEWHERE = {
-    "Expected": "belongs to an oracle, docs/methods.md",
+    "ExpectedLoss": "belongs to an oracle, docs/methods.md",
     "MethodReport": "what check_method returns",
     "check_method": "trains; docs/extending.md runs it",
     "register": "of metrics: it would stay registered; docs/extending.md runs it",

@@ -13,7 +13,7 @@ from tests.docs.world import make_world
 
 pytestmark = pytest.mark.needs_torch
 
-SERVER, BATCH = (item.text for item in items("docs/serving.md") if item.kind == "python")
+MODEL, SERVER, BATCH = (item.text for item in items("docs/serving.md") if item.kind == "python")
 
 
 @pytest.fixture(scope="module")
@@ -35,6 +35,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
         )
         export(run, "onnx", "model.onnx", allow_chance=True)
     (folder / "run").symlink_to(folder / run.path)
+    (folder / "model.py").write_text(MODEL)
     return folder
 
 
@@ -42,6 +43,7 @@ def test_the_batch_job_writes_what_the_model_predicts(place: Path, monkeypatch) 
     import shasam
 
     monkeypatch.chdir(place)
+    monkeypatch.syspath_prepend(place)
     Path("batch.py").write_text(BATCH)
     runpy.run_path("batch.py")
     with Path("served.csv").open(newline="") as file:
@@ -64,6 +66,7 @@ def test_the_server_answers_and_refuses_what_is_no_image(place: Path, monkeypatc
     import shasam
 
     monkeypatch.chdir(place)
+    monkeypatch.syspath_prepend(place)
     Path("serve.py").write_text(SERVER)
     served = runpy.run_path("serve.py")
     client = TestClient(served["app"])

@@ -16,7 +16,7 @@ from shasam.errors import InputError, ShasamError, ShasamWarning
 from shasam.metrics.limits import rule_for
 from shasam.pipeline.execute import execute
 from shasam.spec import resolve
-from shasam.thresholds import Rethresholded
+from shasam.thresholds import ThresholdRun
 from shasam.training.runtime import Runtime
 
 
@@ -250,5 +250,5 @@ def test_thresholds_are_not_written_through_a_link(tmp_path) -> None:
     (tmp_path / "elsewhere").mkdir()
     (link := tmp_path / "run-thresholds").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(InputError, match="is a link"):
-        Rethresholded.write(object.__new__(Rethresholded), link, {})
+        ThresholdRun.write(object.__new__(ThresholdRun), link, {})
     assert list((tmp_path / "elsewhere").iterdir()) == []

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from shasam.errors import ContractError
 from shasam.methods.base import Method
-from shasam.testing import Expected
+from shasam.testing import ExpectedLoss
 from shasam.testing.bench import Lab
 from shasam.types import Batch
 
@@ -470,8 +470,10 @@ def fairvit_oracle(m: Method, b: Batch, stage: str) -> Sequence:
             gradients[name] = gradients[name] * shares  # published: by the share of the batch
     weight_gradient = found[-1] * shares
     return [
-        Expected(float(loss.detach()), gradients),
-        Expected(float((c * weight_gradient).sum().detach()), {"mask_weights": weight_gradient}),
+        ExpectedLoss(float(loss.detach()), gradients),
+        ExpectedLoss(
+            float((c * weight_gradient).sum().detach()), {"mask_weights": weight_gradient}
+        ),
     ]
 
 

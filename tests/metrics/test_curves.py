@@ -108,7 +108,7 @@ def test_the_permutation_test_is_the_one_that_shuffles_rows() -> None:
     as_large = [naive_distance_correlation(u, rng.permutation(y)) >= seen for _ in range(1000)]
     expected = np.mean(as_large)
     assert 0.01 < expected < 0.9  # otherwise the comparison says nothing
-    drawn = curves._Drawn(Along.of(own, y, None), 4000, 0, 0.95)
+    drawn = curves._RateDraws(Along.of(own, y, None), 4000, 0, 0.95)
     error = math.sqrt(expected * (1 - expected) / 1000)
     assert abs(drawn.p[1] - expected) < 4 * error
 
@@ -118,7 +118,7 @@ def test_p_values_are_adjusted_for_the_classes_and_agree_with_the_intervals() ->
         t, p, s = rows(600, slope=0.02 * seed, seed=seed)
         of = evaluate_curves(t, p, s, classes=CLASSES, draws=DRAWS, seed=seed).estimates
         drawn = [
-            curves._Drawn(Along.of(s[t == c], p[t == c] == 1, None), DRAWS, seed, 0.95)
+            curves._RateDraws(Along.of(s[t == c], p[t == c] == 1, None), DRAWS, seed, 0.95)
             for c in (1, 0)
         ]
         for place, measure in enumerate(("curve_gap", "dependence")):

@@ -18,9 +18,14 @@ from tests.metrics.test_orderings import COMPAS
 import shasam
 from shasam.commands.audit import audit
 from shasam.errors import InputError, LimitError, ShasamError
-from shasam.metrics.impact import deviations, fisher, impact_ratios
 from shasam.metrics.rates import rows_needed, smallest_gap
-from shasam.report.bias_audit import fields_of, header_of
+from shasam.report.bias_audit import (
+    deviations,
+    fields_of,
+    fisher,
+    header_of,
+    impact_ratios,
+)
 from shasam.report.cards import INTENDED, INTENDED_FILE
 from shasam.report.scenarios import read_scenarios
 

@@ -120,15 +120,15 @@ def test_a_long_log_is_read_a_line_at_a_time(tmp_path) -> None:
 
 
 def test_a_page_draws_a_few_thousand_points_of_a_long_log(tmp_path) -> None:
-    from shasam.report.model_section import MOST_POINTS, _Thinned
+    from shasam.report.model_section import MOST_POINTS, _EpochSample
 
-    thinned = _Thinned()
+    thinned = _EpochSample()
     for step in range(5 * MOST_POINTS + 1):
         thinned.add({"step": step})
         assert len(thinned._kept) <= MOST_POINTS + 1
     steps = [epoch["step"] for epoch in thinned.epochs()]
     assert steps[0] == 0 and steps[-1] == 5 * MOST_POINTS and steps == sorted(set(steps))
-    short = _Thinned()
+    short = _EpochSample()
     for step in range(MOST_POINTS):
         short.add({"step": step})
     assert [epoch["step"] for epoch in short.epochs()] == list(range(MOST_POINTS))

@@ -27,8 +27,8 @@ from shasam.training.inferred import (
     FOLDS,
     GROUPS,
     STRENGTH,
+    DataWithGroups,
     InferredGroups,
-    Taught,
     cross_fitted,
     infer_groups,
     judged,
@@ -118,7 +118,7 @@ def test_labels_of_validation_and_test_are_for_judging_alone():
     table = data.manifest.table
     place = table.schema.get_field_index("sensitive")
     manifest = replace(data.manifest, table=table.set_column(place, "sensitive", [s_N]))
-    other = infer_groups(Taught(data, manifest), seed=0)
+    other = infer_groups(DataWithGroups(data, manifest), seed=0)
     assert np.array_equal(found.group_n, other.group_n)
     assert found.summary["validation"] != other.summary["validation"]
     taught = found.manifest(data.manifest)

@@ -239,7 +239,7 @@ def train(
         emit(spec.as_yaml())
         return
 
-    from shasam.pipeline.engines import loggers_of
+    from shasam.integrations.loggers import loggers
     from shasam.pipeline.execute import execute, write_page
     from shasam.runs.directory import RunDirectory
     from shasam.training.monitor import TrainingProgress
@@ -252,7 +252,7 @@ def train(
         rank_timeout=rank_timeout,
         quiet=quiet,
         on_collapse=on_collapse,
-        listeners=loggers_of(log),
+        listeners=loggers(log),
         thumbnails=thumbnails,
     )
     progress = TrainingProgress(quiet, console)

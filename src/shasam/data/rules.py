@@ -78,7 +78,7 @@ def along(rule: str, table: pa.Table, what: str) -> tuple[Labelling, np.ndarray]
 
 
 def number_rule(rules: Sequence[str], table: pa.Table) -> str:
-    """The one of several sensitive attributes that is followed as a number."""
+    """Find the one of several sensitive attributes that is followed as a number."""
     if len(rules) == 1:
         return rules[0]
     many = [r for r in rules if r in table.column_names and of_many_values(table.column(r))]

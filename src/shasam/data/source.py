@@ -64,7 +64,7 @@ class Reading:
 
 
 def taken_as(spec: DataSpec, file: Path) -> DataSpec:
-    """The specification that says whether a sensitive column is followed as a number."""
+    """Return the specification that says whether a sensitive column is followed as a number."""
     if spec.sensitive_as != "auto" or not spec.sensitive or spec.missing == "group":
         return spec
     table = open_table(file)
@@ -77,7 +77,7 @@ def taken_as(spec: DataSpec, file: Path) -> DataSpec:
 
 
 def of_many_values(values: pa.ChunkedArray) -> bool:
-    """Whether a column holds numbers, and more different ones than are taken as groups."""
+    """Say whether a column holds numbers, and more different ones than are taken as groups."""
     holds = pa.types.is_integer(values.type) or pa.types.is_floating(values.type)
     return holds and pc.count_distinct(values, mode="only_valid").as_py() > MOST_AS_GROUPS
 
@@ -129,7 +129,7 @@ class Source:
         raise NotImplementedError
 
     def pixels_key(self) -> str:
-        """What the pixels of an id depend on, besides the size: a folder, a version, a seed."""
+        """Name what the pixels of an id depend on but the size: a folder, a version, a seed."""
         raise NotImplementedError
 
     def open_store(self, *, progress: Progress | None = None) -> VectorStore:

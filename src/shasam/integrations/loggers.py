@@ -119,7 +119,7 @@ class MLflow(NumberLogger):
         self._mlflow.end_run("FINISHED" if whole else "KILLED")
 
 
-class _Initialised(NumberLogger):
+class _ModuleLogger(NumberLogger):
     """Modules with ``init``, ``log`` and ``finish``."""
 
     name: str
@@ -141,7 +141,7 @@ class _Initialised(NumberLogger):
         self._module.finish()
 
 
-class WandB(_Initialised):
+class WandB(_ModuleLogger):
     """Writes to Weights & Biases; keyword arguments go to ``wandb.init``."""
 
     name = "wandb"
@@ -150,7 +150,7 @@ class WandB(_Initialised):
         self._module.finish(exit_code=0 if whole else 1)
 
 
-class Trackio(_Initialised):
+class Trackio(_ModuleLogger):
     """Writes to Trackio, on this machine or a Space; keyword arguments go to ``trackio.init``."""
 
     name = "trackio"
@@ -164,9 +164,9 @@ LOGGERS: dict[str, type[NumberLogger]] = {
 }
 
 
-def loggers(names: str) -> tuple[NumberLogger, ...]:
+def loggers(names: str | None) -> tuple[NumberLogger, ...]:
     """Return the loggers of a comma-separated list, with their defaults; each must be installed."""
-    wanted = [name.strip() for name in names.split(",") if name.strip()]
+    wanted = [name.strip() for name in (names or "").split(",") if name.strip()]
     for name in wanted:
         if name not in LOGGERS:
             raise InputError(f"there is no logger {name!r}; there are {', '.join(LOGGERS)}")

@@ -355,7 +355,7 @@ def window_pairs(near_nn: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _over_pairs(gaps: list[Tensor], weights: list[Tensor], nothing: Tensor) -> Tensor:
-    """The weighted mean over the pairs of windows of all classes; 0 where there is none."""
+    """Average over the pairs of windows of all classes, weighted; 0 where there is none."""
     total = torch.stack([w_nn.sum() for w_nn in weights]).sum() if weights else nothing * 0.0
     if not float(total) > 0:
         return nothing * 0.0

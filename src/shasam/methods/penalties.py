@@ -35,14 +35,14 @@ class KernelConfig(PenaltyConfig):
 
 
 def _near(batch: Batch, like: Tensor) -> Tensor | None:
-    """How near the rows of a batch are along a sensitive number; None where there are groups."""
+    """Return how near rows of a batch are along a sensitive number; None where there are groups."""
     if batch.windows is None:
         return None
     rows = batch.rows_B.cpu()
     return batch.windows.near(rows, rows).to(like.device)
 
 
-class Penalised(CE):
+class PenaltyMethod(CE):
     """CE(t) + strength · penalty(features, scores, t, s); a subclass writes ``penalty``."""
 
     Config: ClassVar[type[PenaltyConfig]] = PenaltyConfig
@@ -74,7 +74,7 @@ class Penalised(CE):
 
 
 @register("gap", kind="method")
-class GapPenalty(Penalised):
+class GapPenalty(PenaltyMethod):
     """CE(t) + strength · mean over classes y and pairs a < b of |E[q_y | y, a] - E[q_y | y, b]|.
 
     q is the softmax: the EO of probabilities instead of decisions, which has a gradient. Of a
@@ -95,7 +95,7 @@ class GapPenalty(Penalised):
 
 
 @register("mmd", kind="method")
-class MMDPenalty(Penalised):
+class MMDPenalty(PenaltyMethod):
     """CE(t) + strength · mean over y and pairs a < b of MMD²(f | y, a ; f | y, b).
 
     Of a sensitive number a and b are windows of it, the further apart the more a pair weighs.
@@ -120,7 +120,7 @@ class MMDPenalty(Penalised):
 
 
 @register("hsic", kind="method")
-class HSICPenalty(Penalised):
+class HSICPenalty(PenaltyMethod):
     """CE(t) + strength · mean over classes y of HSIC(f, s | y), a Gaussian and a delta kernel.
 
     Of a sensitive number the second kernel is ``near`` of shasam.windows, a tent over quantiles.

@@ -187,7 +187,7 @@ class TwoStage(Method):
         yield "classifier", Losses(total, {kind: loss.detach() for kind, loss in parts.items()})
 
     def _weight_of(self, batch: Batch) -> Tensor:
-        """What the rows of a batch weigh for the classifiers of the other way."""
+        """Return what the rows of a batch weigh for the classifiers of the other way."""
         if batch.windows is not None and self.reweight_KN is None:
             return torch.ones_like(batch.t_VB, dtype=torch.float32)
         if self.reweight_KN is not None:

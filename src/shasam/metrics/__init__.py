@@ -13,7 +13,6 @@ from shasam.metrics.catalogue import (
     register,
     widest,
 )
-from shasam.metrics.confidence import Answered, abstention, fit_temperature
 from shasam.metrics.counts import Counts, Estimate, as_json, intersect
 from shasam.metrics.curves import Curves, RateCurve, evaluate_curves
 from shasam.metrics.evaluation import Period, evaluate, evaluate_counts, names_of, over_time, values
@@ -29,11 +28,17 @@ from shasam.metrics.rates import (
     wilson,
 )
 from shasam.metrics.regression import ByGroup, evaluate_regression, evaluate_scores
-from shasam.metrics.scores import roc_curve, threshold_curves
+from shasam.metrics.scores import (
+    Abstention,
+    abstention,
+    fit_temperature,
+    roc_curve,
+    threshold_curves,
+)
 from shasam.metrics.slices import Slice, Slices, worst_slices
 
 __all__ = [
-    "Answered",
+    "Abstention",
     "ByGroup",
     "Claim",
     "Comparison",

@@ -382,7 +382,7 @@ def checked_repeats(repeats: Any, entries: int) -> np.ndarray:
 
 
 def weights_vanish(w: np.ndarray) -> bool:
-    """True where adding the smallest weight to the largest changes nothing."""
+    """Say whether adding the smallest weight to the largest changes nothing."""
     return bool(w.max() / 2.0**53 > w[w > 0].min())
 
 

@@ -303,7 +303,7 @@ class Curves:
 
 
 @dataclass(frozen=True, eq=False)
-class _Drawn:
+class _RateDraws:
     """A rate with its draws: what gaps, tests and the band are made of."""
 
     along: Along
@@ -390,7 +390,7 @@ def _arcsine(rate: np.ndarray) -> np.ndarray:
     return np.arcsin(np.sqrt(np.clip(rate, 0.0, 1.0)))
 
 
-def gap_along(of: Sequence[_Drawn], norm: Norm, p: float) -> Estimate:
+def gap_along(of: Sequence[_RateDraws], norm: Norm, p: float) -> Estimate:
     """Return a gap along one curve, or over several.
 
     ``p`` decides whether the interval starts at 0.
@@ -422,7 +422,7 @@ def gap_along(of: Sequence[_Drawn], norm: Norm, p: float) -> Estimate:
     return Estimate(seen, min(low, seen), min(max(high, seen), 1.0), support, p=p)
 
 
-def _surely(of: Sequence[_Drawn], rates_RT: np.ndarray, noise_DRT: np.ndarray) -> float:
+def _surely(of: Sequence[_RateDraws], rates_RT: np.ndarray, noise_DRT: np.ndarray) -> float:
     """Return by how much two quantiles of a curve differ for sure, for all pairs and curves at
     once.
 
@@ -543,7 +543,7 @@ def evaluate_curves(
         if reason:
             curves.append(RateCurve(rate.key, rate.says, along.rows, reason=reason))
             continue
-        drawn[rate.key] = d = _Drawn(along, draws, seed, level)
+        drawn[rate.key] = d = _RateDraws(along, draws, seed, level)
         low_T, high_T = d.band()
         curves.append(RateCurve(rate.key, rate.says, along.rows, along.values_T, d.rates_T,
                                 low_T, high_T, along.bandwidth))  # fmt: skip
@@ -561,7 +561,7 @@ def _first_of_all(name: str) -> int:
 
 
 def _of_family(
-    keys: Sequence[str], drawn: dict[str, _Drawn], reasons: dict[str, str], *, overall: bool
+    keys: Sequence[str], drawn: dict[str, _RateDraws], reasons: dict[str, str], *, overall: bool
 ) -> dict[str, Estimate]:
     """Return metrics of curves that are tested together.
 

@@ -46,14 +46,14 @@ def beyond(metric: str, value: float, bound: float) -> float:
 
 
 @dataclass(frozen=True)
-class _Judged:
+class _Judgement:
     """What decisions do: whether they keep all limits, how far beyond they are, the metrics."""
 
     over: float
     values: dict[str, float]
 
     @classmethod
-    def of(cls, rows: Predictions, decided_N: Array, limits: Limits) -> _Judged:
+    def of(cls, rows: Predictions, decided_N: Array, limits: Limits) -> _Judgement:
         counts = Counts.from_codes(
             rows.target, decided_N, rows.sensitive, rows.classes, rows.groups, None
         )
@@ -249,13 +249,15 @@ def offsets_for(
     zero_GC = np.zeros((len(rows.groups), len(rows.classes)))
     plain = offset_decision(log_scores(rows), share_NG, zero_GC)
     decided = [plain, *_cross_fitted_paths(rows, share_NG, limits, seed)]
-    judged = [_Judged.of(rows, made, limits) for made in decided]
+    judged = [_Judgement.of(rows, made, limits) for made in decided]
     least = judged[0].values["accuracy"] - price
     offsets = [zero_GC, *_path(_Rows.of(rows, share_NG, np.ones(len(rows), dtype=bool)), limits)]
 
     def affordable(k: int) -> bool:
-        """Both as cross-fitted and as fitted on all rows, which may end elsewhere."""
-        fitted = _Judged.of(rows, offset_decision(log_scores(rows), share_NG, offsets[k]), limits)
+        """Compare the price as cross-fitted, and as fitted on all rows, which may end elsewhere."""
+        fitted = _Judgement.of(
+            rows, offset_decision(log_scores(rows), share_NG, offsets[k]), limits
+        )
         found = judged[k].values["accuracy"], fitted.values["accuracy"]
         return min(found) >= least - 1e-12
 
@@ -299,7 +301,7 @@ def rule_for(rows: Predictions, limits: Limits, *, seed: int = 0) -> ChosenRule:
     known_NG = np.eye(len(rows.groups))[rows.sensitive]
     if len(rows.classes) == 2 and not _gaps_alone(limits):
         decided += _cross_fitted_paths(rows, known_NG, limits, seed)
-    judged = [_Judged.of(rows, made, limits) for made in decided]
+    judged = [_Judgement.of(rows, made, limits) for made in decided]
     k = max(range(len(judged)), key=lambda k: (judged[k].rank, -k))
     found = {name: judged[k].values[name] for name in limits}
     if k < len(TRIED):

@@ -414,7 +414,7 @@ def area(points: Sequence[Reach]) -> float:
 
 
 @dataclass(frozen=True)
-class Reached:
+class MeanPoint:
     """What decisions reach, as a mean over runs; the ends hold for all points of all models."""
 
     gap: float
@@ -437,9 +437,9 @@ class Reached:
 class ModelFront:
     """A model as it decides, with thresholds per group, and a constant answer, whose gap is 0."""
 
-    own: Reached
-    constant: Reached
-    thresholds: tuple[Reached, ...]  # in the order of TOLERANCES
+    own: MeanPoint
+    constant: MeanPoint
+    thresholds: tuple[MeanPoint, ...]  # in the order of TOLERANCES
     reason: str = ""  # why there are no thresholds
 
     @property
@@ -504,7 +504,9 @@ def fronts_of(
     for name, (centre_K2, _, reason) in found.items():
         low, high = (np.clip(centre_K2 + k * wide * sd[name], 0, 1) for k in (-1, 1))
         both = zip(centre_K2.tolist(), low.tolist(), high.tolist(), strict=True)
-        own, constant, *rest = (Reached(c[0], c[1], (a[0], b[0]), (a[1], b[1])) for c, a, b in both)
+        own, constant, *rest = (
+            MeanPoint(c[0], c[1], (a[0], b[0]), (a[1], b[1])) for c, a, b in both
+        )
         out[name] = ModelFront(own, constant, tuple(rest), reason)
     return out
 

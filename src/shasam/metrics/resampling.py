@@ -295,7 +295,7 @@ FAMILIES: tuple[Table, ...] = (right_by_class, predicted)  # looked through in t
 
 
 @dataclass(frozen=True, eq=False)
-class Tested:
+class RateTests:
     """Rates (R, G) with their noise, p and sure gaps; NaN if a rate has too few rows."""
 
     rates_RG: np.ndarray
@@ -309,9 +309,9 @@ class Tested:
         """Of 'all rates are alike in all groups'."""
         return float(self.p_R.min())
 
-    def only(self, rows: Sequence[int]) -> Tested:
+    def only(self, rows: Sequence[int]) -> RateTests:
         """Return some of the rates, still adjusted for all."""
-        return Tested(
+        return RateTests(
             self.rates_RG[rows],
             self.noise_DRG[:, rows],
             self.p_R[rows],
@@ -331,14 +331,14 @@ def compared_rates(
     return np.where(size_RG >= max(least, 1e-9), rates_RG, np.nan), size_RG
 
 
-def tested(made: Resampling, table: Table) -> Tested:
+def tested(made: Resampling, table: Table) -> RateTests:
     """Return the rates of a table, tested with those of the family that they belong to."""
     if ("tested", table) not in made.made:
         made.made["tested", table] = _of_a_family(made, table) or _tested(made, table)
     return made.made["tested", table]
 
 
-def _of_a_family(made: Resampling, table: Table) -> Tested | None:
+def _of_a_family(made: Resampling, table: Table) -> RateTests | None:
     if table in FAMILIES:
         return None
     wanted = _keys(made, table)
@@ -349,7 +349,7 @@ def _of_a_family(made: Resampling, table: Table) -> Tested | None:
     return None
 
 
-def _tested(made: Resampling, table: Table) -> Tested:
+def _tested(made: Resampling, table: Table) -> RateTests:
     rates_RG, _ = compared_rates(made.counts, table, made.positive, made.least)
     drawn, expected = made.noise(table)
     noise_DRG = rates(drawn) - rates(expected)
@@ -357,7 +357,7 @@ def _tested(made: Resampling, table: Table) -> Tested:
     # nothing of how far that rate may be off
     noise_DRG = np.where(np.isnan(noise_DRG), 0.0, noise_DRG)
     noise_DRG = np.where(np.isnan(rates_RG), np.nan, noise_DRG)
-    return Tested(
+    return RateTests(
         rates_RG,
         noise_DRG,
         permutation_p(rates_RG, *made.by_chance(table)),

@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Protocol
 
 from shasam.errors import ShasamError, Stopped
 from shasam.files import open_in_place, remove, write_atomic
+from shasam.integrations.loggers import loggers
 from shasam.programs import program_words
-from shasam.runs.directory import Listener, RunDirectory
+from shasam.runs.directory import RunDirectory
 from shasam.runs.machine import ExecutionOptions, threads_of_runs
 from shasam.spec import DataSpec, RunSpec
 
@@ -35,7 +36,7 @@ _LOST = -signal.SIGKILL  # exit code reported if a process disappeared unreaped
 
 
 class WarmStarter:
-    """Starts commands of shasam through one ``shasam.commands.warm``, which lives as long as it."""
+    """Starts commands of shasam through one ``shasam_warm``, which lives as long as it."""
 
     def __init__(self, variables: Mapping[str, str]) -> None:
         self._server = subprocess.Popen(  # noqa: S603 - our own interpreter and program
@@ -232,7 +233,7 @@ class InlineEngine:
 
         from shasam.training.runtime import Runtime
 
-        listeners = loggers_of(how.log)
+        listeners = loggers(how.log)
         self._runtime = Runtime(how.device, quiet=True, listeners=listeners, thumbnails=thumbnails)
         self._data: tuple[DataSpec, TrainingData] | None = None
         torch.set_num_threads(threads_of_runs(1, how.threads, reproducible=False))
@@ -266,21 +267,12 @@ class InlineEngine:
         return self._data[1]
 
 
-def loggers_of(names: str | None) -> tuple[Listener, ...]:
-    """Return the loggers that are named; a wrong name is said here."""
-    if names is None:
-        return ()
-    from shasam.integrations.loggers import loggers
-
-    return loggers(names)
-
-
 @contextmanager
 def engine_of(
     how: ExecutionOptions, thumbnails: bool, say: Callable[[str], None]
 ) -> Iterator[Engine]:
     """Yield the engine that is asked for; a Ray that was started for it ends with the block."""
-    loggers_of(how.log)  # a wrong name is said here once, and not by every run
+    loggers(how.log)  # a wrong name is said here once, and not by every run
     if how.engine == "inline":
         yield InlineEngine(how, thumbnails)
         return
@@ -323,7 +315,7 @@ def start_training(
 ) -> subprocess.Popen[bytes]:
     """Start a process that trains what was asked for, in its own working folder if one is given.
 
-    ``tied``: it stops when this process ends, however that ends (``shasam.commands.tied``).
+    ``tied``: it stops when this process ends, however that ends (``shasam_tied``).
     """
     words = train_words(run, flags)
     command = [*program_words("tied" if tied else "command"), *words]

@@ -46,7 +46,13 @@ from shasam.spec import DEFAULT_METHOD, RunSpec, resolve
 from shasam.training.cached_maps import cached_maps
 from shasam.training.checkpoint import to_bytes
 from shasam.training.inference import TrainingData
-from shasam.training.inferred import GROUPS, InferredGroups, Taught, infer_groups, unknown_rows
+from shasam.training.inferred import (
+    GROUPS,
+    DataWithGroups,
+    InferredGroups,
+    infer_groups,
+    unknown_rows,
+)
 from shasam.training.monitor import TrainingProgress
 from shasam.training.runtime import (
     SHARE,
@@ -70,7 +76,7 @@ _SIDE = 48  # pixels of a thumbnail
 def mining_record(
     log: RunLog, data: TrainingData, *, thumbnails: bool = True
 ) -> list[dict[str, Any]]:
-    """The iterations that were noted while training, in order; pictures only where wanted."""
+    """Return the iterations that were noted in training, in order; pictures only where wanted."""
     ids = data.manifest.table.column("id")
     thumbs: dict[int, str | None] = {}
 
@@ -287,13 +293,13 @@ def _taught(
     path = run.file(GROUPS)
     if resume and run.has_checkpoint and path.is_file():
         found = InferredGroups.load(path, data.manifest, run.path)
-        return Taught(data, found.manifest(data.manifest))
+        return DataWithGroups(data, found.manifest(data.manifest))
     found = infer_groups(data, spec.seed)
     if first:
         run.write(GROUPS, found.as_bytes(data.manifest))
         log.write("inferred_groups", **found.summary)
         progress.say(inferred_line(found.summary, "vectors"))
-    return Taught(data, found.manifest(data.manifest))
+    return DataWithGroups(data, found.manifest(data.manifest))
 
 
 def _check_place(run: RunDirectory) -> None:

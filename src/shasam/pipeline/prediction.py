@@ -23,8 +23,8 @@ from shasam.errors import DataError, InputError
 from shasam.output import cell_text, text_cells
 from shasam.pipeline.load import UNKNOWN, Answer, Model
 from shasam.rule_text import columns_of_rule
-from shasam.runs.directory import attribute_columns
 from shasam.tables import NO_VALUE, TableFile, open_table
+from shasam.types import attribute_columns
 
 AHEAD = 2  # batches that are decoded while one is predicted
 _TASK = 16  # images that a thread decodes at a time
@@ -199,7 +199,7 @@ def _truth(model: Model, table: TableFile) -> dict[str, list[str]]:
 
 
 def _as_written(rule: str, table: TableFile) -> list[str] | None:
-    """A column as it is, or the groups of a rule; None where the table lacks the column."""
+    """Return a column as it is, or the groups of a rule; None where the table lacks the column."""
     if rule in table.column_names:
         values = table.read([rule]).column(rule).to_pylist()
         return ["" if value is None else str(value) for value in values]

@@ -36,7 +36,6 @@ from shasam.models import Classifier
 from shasam.runs.directory import (
     RunDirectory,
     RunLog,
-    attribute_columns,
     predictions_table,
     table_bytes,
 )
@@ -53,7 +52,7 @@ from shasam.training.inference import (
 )
 from shasam.training.inferred import GROUPS, InferredGroups
 from shasam.training.runtime import Fabric
-from shasam.types import Head, Predictions
+from shasam.types import Head, Predictions, attribute_columns
 
 # -------------------------------------------------------------------------------------------------
 # Features projected to two dimensions, for the figure on the page.
@@ -280,7 +279,7 @@ def open_test(data: TrainingData, log: RunLog, reason: str) -> Tensor:
 
 
 def times_opened(log: RunLog) -> int:
-    """How often the test split of a run has been opened."""
+    """Count how often the test split of a run has been opened."""
     return sum(line["event"] == "test_opened" for line in log.whole())
 
 
@@ -350,7 +349,7 @@ def names_by_attribute(data: TrainingData, rows: np.ndarray) -> dict[str, pa.Arr
 
 
 def curves_of(predictions: Predictions, data: TrainingData, number_n: np.ndarray) -> dict[str, Any]:
-    """The rates along the sensitive number and their metrics, of the rows that have one."""
+    """Compute the rates along the sensitive number and their metrics, of the rows that have one."""
     known = ~np.isnan(number_n)
     found = evaluate_curves(
         predictions.target[known],

@@ -223,7 +223,7 @@ def says(outcome: Outcome) -> str:
 
 
 @dataclass(frozen=True)
-class _Running:
+class _ActiveRun:
     """A run under way: its process or task, and what keeps other sweeps from it."""
 
     spec: RunSpec
@@ -256,7 +256,7 @@ def sweep(
         tell(outcome)
 
     waiting = list(specs)
-    running: list[_Running] = []
+    running: list[_ActiveRun] = []
     told, began, shown = False, time.monotonic(), time.monotonic()
     with engine_of(how, thumbnails, say) as engine, Interrupt() as stop:
         try:
@@ -315,7 +315,7 @@ def _how_far(ended: int, trained: int, total: int, seconds: float) -> str:
     return f"{line}, about {seconds / trained * (total - ended) / 60:.0f} min left"
 
 
-def _begin(engine: Engine, spec: RunSpec, run: RunDirectory) -> _Running | None:
+def _begin(engine: Engine, spec: RunSpec, run: RunDirectory) -> _ActiveRun | None:
     """Start a run, or None where another process is at it or has just finished it."""
     if not run.path.is_dir():
         run.make()
@@ -328,10 +328,10 @@ def _begin(engine: Engine, spec: RunSpec, run: RunDirectory) -> _Running | None:
             return None
         began = time.monotonic()
         work = engine.start(spec, run)
-        return _Running(spec, run, work, claim.pop_all(), began)
+        return _ActiveRun(spec, run, work, claim.pop_all(), began)
 
 
-def _outcome(entry: _Running) -> Outcome | None:
+def _outcome(entry: _ActiveRun) -> Outcome | None:
     """Return how a run ended; None if it gave way to a process that had taken its lock first."""
     path, seconds = entry.run.path, time.monotonic() - entry.began
     if entry.work.returncode == 0:
@@ -344,7 +344,7 @@ def _outcome(entry: _Running) -> Outcome | None:
     return Outcome(entry.spec, path, "failed", seconds, _last_line(path / "output.txt"))
 
 
-def _end(running: list[_Running], say: Callable[[str], None]) -> None:
+def _end(running: list[_ActiveRun], say: Callable[[str], None]) -> None:
     """Ask every run to stop, and wait until each has saved its checkpoint."""
     say(f"stopping: {len(running)} runs save a checkpoint; the same command continues them")
     for entry in running:

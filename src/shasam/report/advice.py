@@ -30,7 +30,7 @@ from shasam.metrics.resampling import Gap
 from shasam.registry import did_you_mean
 from shasam.report.audits import Limit, baseline_of, pairing
 from shasam.report.fronts import Choice, undominated
-from shasam.report.runs import recorded_subject
+from shasam.report.runs import ByMethod, on_common_seeds, recorded_subject
 from shasam.report.subject import OF_RUNS, AuditOptions, Subject
 from shasam.report.verdict import comparison_line, count, joined, p_value, percent
 from shasam.runs.directory import RunDirectory
@@ -42,9 +42,6 @@ FEWEST_SEEDS = 3  # below, nothing is said to be established
 MOST_SEEDS = 100  # more are not asked for
 NEEDS_GROUP = ("posthoc",)  # methods whose decisions read the group of a row
 METRICS = ("accuracy", "eo_mean", "worst_group_accuracy")  # compared between methods
-
-ByMethod = Mapping[str, Sequence[Subject]]
-
 
 # -------------------------------------------------------------------------------------------------
 # Which runs may be compared: the seeds that all methods have, against one baseline.
@@ -62,27 +59,6 @@ def named_baseline(methods: Sequence[str], asked: str | None) -> str:
     raise SpecError(
         Argument("baseline", asked),
         f": no run here is of that method{did_you_mean(asked, methods)}",
-    )
-
-
-def on_common_seeds(by_method: ByMethod) -> tuple[dict[str, list[Subject]], str]:
-    """Return the runs of seeds that all methods have, and a sentence where that leaves out some."""
-    everything = {method: list(members) for method, members in by_method.items()}
-    seeds = {method: {e.seed for e in members} for method, members in everything.items()}
-    common = set.intersection(*seeds.values())
-    if len(seeds) < 2 or all(found == common for found in seeds.values()):
-        return everything, ""
-    if not common:
-        return everything, (
-            "No seed is common to all methods: their means are over different splits and cannot "
-            "be compared."
-        )
-    kept = {m: [e for e in members if e.seed in common] for m, members in everything.items()}
-    left = sum(map(len, everything.values())) - sum(map(len, kept.values()))
-    named = joined([str(seed) for seed in sorted(common, key=str)])
-    return kept, (
-        f"Not all methods have the same seeds: they are compared on seed{_s(len(common))} {named}; "
-        f"{left} run{_s(left)} of other seeds {'is' if left == 1 else 'are'} left out."
     )
 
 

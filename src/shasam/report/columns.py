@@ -17,9 +17,8 @@ from shasam.metrics.evaluation import days_of
 from shasam.metrics.slices import column_of_rule, is_rule
 from shasam.registry import did_you_mean
 from shasam.rule_text import columns_of_rule
-from shasam.runs.directory import attribute_columns
 from shasam.tables import MOST_AS_GROUPS, NO_VALUE, Missing, TableFile, advice
-from shasam.types import Context
+from shasam.types import Context, attribute_columns
 
 # -------------------------------------------------------------------------------------------------
 # Which column of a table is the label, the prediction, the scores and the groups.

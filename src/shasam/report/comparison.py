@@ -17,12 +17,12 @@ from shasam.metrics.learnt import Skill
 from shasam.metrics.odds import ModelFront, fronts_of
 from shasam.metrics.resampling import average
 from shasam.report import charts
-from shasam.report.advice import advise, on_common_seeds
+from shasam.report.advice import advise
 from shasam.report.audits import Limit, Pairing, is_plain
 from shasam.report.charts import Point
 from shasam.report.fronts import Choice, front
 from shasam.report.published import PublishedResult, published
-from shasam.report.runs import recorded_subject
+from shasam.report.runs import on_common_seeds, recorded_subject
 from shasam.report.subject import OF_RUNS, Subject
 from shasam.report.svg import COLOURS, line, marker, picture, text
 from shasam.report.verdict import interval, joined, percent

@@ -297,11 +297,11 @@ CURVES = (
 
 def training_curves(run: RunDirectory) -> list[dict[str, Any]]:
     """Return the variables of the template for each curve that the log has two points of."""
-    found: dict[str, _Thinned] = {}
+    found: dict[str, _EpochSample] = {}
     for line in run.log():
         stage = str(line.get("stage", "training"))
         if line["event"] == "epoch" and (stage in found or len(found) < MOST_STAGES):
-            found.setdefault(stage, _Thinned()).add(line)
+            found.setdefault(stage, _EpochSample()).add(line)
     stages = {name: kept.epochs() for name, kept in found.items()}
     out = []
     for curve in CURVES:
@@ -322,7 +322,7 @@ def training_curves(run: RunDirectory) -> list[dict[str, Any]]:
     return out
 
 
-class _Thinned:
+class _EpochSample:
     """At most MOST_POINTS epochs of a stage, evenly spread, and its last one."""
 
     def __init__(self) -> None:

@@ -23,8 +23,8 @@ from shasam.report.bias_audit import BiasAudit, bias_audit, header_of
 from shasam.report.columns import Columns
 from shasam.report.predictions import read_predictions
 from shasam.report.scenarios import (
-    Judged,
     Scenario,
+    ScenarioResult,
     judged,
     read_scenarios,
     scenario_lines,
@@ -246,7 +246,7 @@ class Audit:
     subjects: tuple[Subject, ...]
     drawn: AuditOptions
     columns: Columns = field(repr=False, default_factory=Columns)
-    scenarios: tuple[Judged, ...] = ()
+    scenarios: tuple[ScenarioResult, ...] = ()
     numbers: tuple[NumberSubject, ...] = ()
 
     @property

@@ -17,9 +17,10 @@ from shasam.report.along import NumberSubject
 from shasam.report.columns import Columns
 from shasam.report.predictions import read_predictions
 from shasam.report.subject import OF_RUNS, AuditOptions, Subject, counts_of
-from shasam.runs.directory import PREDICTIONS, RunDirectory, attribute_columns
+from shasam.report.verdict import joined
+from shasam.runs.directory import PREDICTIONS, RunDirectory
 from shasam.spec.fields import DataSpec, TrainSpec
-from shasam.types import Predictions
+from shasam.types import Predictions, attribute_columns
 
 # -------------------------------------------------------------------------------------------------
 # Runs that are shown together, and the subject that a page shows of each.
@@ -208,6 +209,31 @@ def specification(spec: Mapping[str, Any]) -> dict[str, Any]:
         body[part] = {**defaults, **given} if isinstance(given, Mapping) else defaults
     data = {k: v for k, v in body.pop("data").items() if k not in _SAID}
     return dict(_flat({**body, "data": data}))
+
+
+ByMethod = Mapping[str, Sequence[Subject]]
+
+
+def on_common_seeds(by_method: ByMethod) -> tuple[dict[str, list[Subject]], str]:
+    """Return the runs of seeds that all methods have, and a sentence where that leaves out some."""
+    everything = {method: list(members) for method, members in by_method.items()}
+    seeds = {method: {e.seed for e in members} for method, members in everything.items()}
+    common = set.intersection(*seeds.values())
+    if len(seeds) < 2 or all(found == common for found in seeds.values()):
+        return everything, ""
+    if not common:
+        return everything, (
+            "No seed is common to all methods: their means are over different splits and cannot "
+            "be compared."
+        )
+    kept = {m: [e for e in members if e.seed in common] for m, members in everything.items()}
+    left = sum(map(len, everything.values())) - sum(map(len, kept.values()))
+    named = joined([str(seed) for seed in sorted(common, key=str)])
+    return kept, (
+        "Not all methods have the same seeds: they are compared on "
+        f"seed{'' if len(common) == 1 else 's'} {named}; {left} run{'' if left == 1 else 's'} of "
+        f"other seeds {'is' if left == 1 else 'are'} left out."
+    )
 
 
 def _kinds(specs: Sequence[Mapping[str, Any]], keys: Sequence[str]) -> int:

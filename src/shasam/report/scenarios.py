@@ -48,7 +48,7 @@ class Scenario:
 
 
 @dataclass(frozen=True)
-class Judged:
+class ScenarioResult:
     """A scenario with what was measured."""
 
     scenario: Scenario
@@ -128,7 +128,7 @@ def _scenario(entry: Any, where: str) -> Scenario:
     return Scenario(metric, float(bound), bounds[0] == "at_most", attribute, group, told)
 
 
-def judged(scenarios: Sequence[Scenario], subjects: Sequence[AnySubject]) -> list[Judged]:
+def judged(scenarios: Sequence[Scenario], subjects: Sequence[AnySubject]) -> list[ScenarioResult]:
     """Judge every scenario by what was measured, through each attribute that it is about."""
     known = [s.attribute for s in subjects]
     out = []
@@ -145,7 +145,7 @@ def judged(scenarios: Sequence[Scenario], subjects: Sequence[AnySubject]) -> lis
             about = [s for s in about if scenario.metric in s.estimates] or about
         if not about:
             raise InputError(f"a scenario is about the group {scenario.group!r}, which is nowhere")
-        out += [Judged(scenario, s.attribute, _measured(scenario, s)) for s in about]
+        out += [ScenarioResult(scenario, s.attribute, _measured(scenario, s)) for s in about]
     return out
 
 
@@ -175,7 +175,7 @@ def _measured(scenario: Scenario, subject: AnySubject) -> Estimate:
     return found
 
 
-def scenario_lines(found: Sequence[Judged]) -> list[str]:
+def scenario_lines(found: Sequence[ScenarioResult]) -> list[str]:
     """Return the signed-off table as Markdown."""
     head = ["about", "metric", "agreed limit", "measured", "verdict", "hazard", "mitigation",
             "review", "owner"]  # fmt: skip
@@ -193,6 +193,6 @@ def scenario_lines(found: Sequence[Judged]) -> list[str]:
     return [*lines, "", "Signed off by: ____________________  Date: ____________"]
 
 
-def write_scenarios(path: Path, found: Sequence[Judged]) -> None:
+def write_scenarios(path: Path, found: Sequence[ScenarioResult]) -> None:
     """Write the table in a Markdown file."""
     write_named(path, "\n".join(scenario_lines(found)) + "\n")

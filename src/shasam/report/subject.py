@@ -26,13 +26,19 @@ from shasam.metrics import (
     group_rates,
     over_time,
 )
-from shasam.metrics.confidence import Answered, abstention
 from shasam.metrics.counts import weighted
 from shasam.metrics.evaluation import approximate
 from shasam.metrics.odds import ScoreFront, front_of_scores, front_reason
 from shasam.metrics.rates import LARGEST, RATES
 from shasam.metrics.resampling import check_draws
-from shasam.metrics.scores import Reliability, binning_errors, checked_scores, densities
+from shasam.metrics.scores import (
+    Abstention,
+    Reliability,
+    abstention,
+    binning_errors,
+    checked_scores,
+    densities,
+)
 from shasam.report.svg import element, line, marker, picture, text, ticks
 from shasam.types import Predictions
 
@@ -303,7 +309,7 @@ class Subject:
         return self.rows.attribute
 
     @cached_property
-    def abstention(self) -> list[Answered]:
+    def abstention(self) -> list[Abstention]:
         """Coverage and accuracy by group where the least sure answers are left out."""
         return abstention(self.rows, level=self.drawn.level) if self.scored else []
 

@@ -153,19 +153,6 @@ def _plain(value: Any) -> Any:
 # -------------------------------------------------------------------------------------------------
 
 
-def attribute_columns(names: Sequence[str]) -> list[str]:
-    """Name the columns of several sensitive attributes: as the attributes, or nearly.
-
-    >>> attribute_columns(["age<35", "target"])
-    ['age<35', 'target (attribute)']
-    """
-    own = {"id", "target", "prediction", "sensitive"}
-    return [
-        f"{name} (attribute)" if name in own or name.startswith("score_") else name
-        for name in names
-    ]
-
-
 def predictions_table(
     predictions: Predictions,
     metadata: Mapping[str, str],

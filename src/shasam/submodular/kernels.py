@@ -200,7 +200,7 @@ def unit_rows(z_ND: Tensor) -> Tensor:
 def similarity_matrix(
     x_ND: Tensor, y_MD: Tensor, similarity: Similarity, gamma: float | None = None
 ) -> Tensor:
-    """Cross kernel (N, M), differentiable.
+    """Compute a cross kernel (N, M), differentiable.
 
     cosine: x·y / |x||y|; shifted_cosine: (1 + cosine)/2; rbf: exp(-γ |x - y|²), γ = 1/D if None.
     """

@@ -211,7 +211,7 @@ def _read(source: RowSource, first: int, last: int) -> np.ndarray:
 
 
 @dataclass(frozen=True)
-class _Told:
+class _RangeSums:
     """Sums over the rows of a range, or of several."""
 
     gain_K: np.ndarray  # Σ_i of what each pick raised, in their order
@@ -229,7 +229,7 @@ class _Judge:
     witness_RD: np.ndarray  # none, where no bound is wanted
     best_R: np.ndarray  # similarity of each witness to its nearest pick
 
-    def judge(self, ends: tuple[int, int]) -> _Told:
+    def judge(self, ends: tuple[int, int]) -> _RangeSums:
         first, last = ends
         source, quotas = self.work.source, self.work.quotas
         z_ND = _read(source, first, last)
@@ -238,7 +238,7 @@ class _Judge:
         group_N = np.zeros(last - first, np.int64)
         if quotas is not None and len(self.witness_RD):
             group_N = quotas.of(source, first, last)
-        told = _Told(np.sum(gains, 0), min(lows), np.concatenate(rises), group_N)
+        told = _RangeSums(np.sum(gains, 0), min(lows), np.concatenate(rises), group_N)
         return self.largest(told)
 
     @torch.no_grad()
@@ -258,7 +258,7 @@ class _Judge:
             clamped_gains(kernel_BR, self.best_R, None, np.zeros(len(z_BD)), everything, rise_B)
         return gain_K.numpy(), float(best_BK[:, -1].min()), rise_B
 
-    def largest(self, told: _Told) -> _Told:
+    def largest(self, told: _RangeSums) -> _RangeSums:
         """Keep the k largest rises that the quotas allow together."""
         order = np.argsort(-told.rise_N, kind="stable")
         if self.work.quotas is not None:
@@ -271,9 +271,9 @@ class _Judge:
         order = order[: self.work.k]
         return replace(told, rise_N=told.rise_N[order], group_N=told.group_N[order])
 
-    def join(self, one: _Told, other: _Told) -> _Told:
+    def join(self, one: _RangeSums, other: _RangeSums) -> _RangeSums:
         return self.largest(
-            _Told(
+            _RangeSums(
                 one.gain_K + other.gain_K,
                 min(one.lowest, other.lowest),
                 np.concatenate([one.rise_N, other.rise_N]),
@@ -487,7 +487,7 @@ def _result(
     work: _Work,
     made: SelectionPlan,
     picks: _Pool,
-    told: _Told,
+    told: _RangeSums,
     sample: int,
     confidence: float,
     ids: list[str] | None,

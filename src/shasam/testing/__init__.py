@@ -7,7 +7,7 @@ from typing import Any
 
 # public name -> module that defines it; loaded when it is first used
 _PUBLIC = {
-    "Expected": "shasam.testing.methods",
+    "ExpectedLoss": "shasam.testing.methods",
     "MethodReport": "shasam.testing.methods",
     "check_method": "shasam.testing.methods",
     "check_miner": "shasam.testing.miners",
@@ -16,7 +16,7 @@ _PUBLIC = {
 }
 
 __all__ = [
-    "Expected",
+    "ExpectedLoss",
     "MethodReport",
     "check_method",
     "check_miner",

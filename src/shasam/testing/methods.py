@@ -355,7 +355,7 @@ def _picked(
 
 
 @dataclass(frozen=True)
-class Expected:
+class ExpectedLoss:
     """Hold what a yielded loss must be: its value, and gradients by parameter name.
 
     Parameters
@@ -373,7 +373,7 @@ class Expected:
 # One entry per yield. A scalar tensor stands for itself and its gradients; a mapping from
 # prefixes of parameter names to scalars says what each parameter minimises (the longest prefix
 # counts), with the value under "value". Written as naive loops, from the formula.
-Oracle = Callable[[Method, Batch, str], Sequence["Tensor | Mapping[str, Tensor] | Expected"]]
+Oracle = Callable[[Method, Batch, str], Sequence["Tensor | Mapping[str, Tensor] | ExpectedLoss"]]
 
 
 def objective(lab: Lab, oracle: Oracle | None) -> str | None:
@@ -404,8 +404,8 @@ def objective(lab: Lab, oracle: Oracle | None) -> str | None:
     return None
 
 
-def _expected(names: Mapping[str, nn.Parameter], entry: object) -> Expected:
-    if isinstance(entry, Expected):
+def _expected(names: Mapping[str, nn.Parameter], entry: object) -> ExpectedLoss:
+    if isinstance(entry, ExpectedLoss):
         return entry
     objectives = {"": entry, "value": entry} if isinstance(entry, Tensor) else dict(entry)  # type: ignore[call-overload]
     value = objectives.pop("value")
@@ -423,10 +423,10 @@ def _expected(names: Mapping[str, nn.Parameter], entry: object) -> Expected:
         )
         for (name, p), gradient in zip(chosen.items(), found, strict=True):
             gradients[name] = torch.zeros_like(p) if gradient is None else gradient
-    return Expected(float(value.detach()), gradients)
+    return ExpectedLoss(float(value.detach()), gradients)
 
 
-def _compare(method: Method, group: str, losses: Losses, wanted: Expected, where: str) -> None:
+def _compare(method: Method, group: str, losses: Losses, wanted: ExpectedLoss, where: str) -> None:
     value = float(losses.total.detach())
     if abs(value - wanted.value) > 1e-4 * max(1.0, abs(wanted.value)):
         raise ContractError(f"{where} is {value:.6g}, the formula gives {wanted.value:.6g}")
@@ -585,7 +585,7 @@ def along_a_number(lab: Lab) -> str | None:
 # `{"weight": None}` says only the first.
 # -------------------------------------------------------------------------------------------------
 
-__all__ = ["Expected", "MethodReport", "check_method"]
+__all__ = ["ExpectedLoss", "MethodReport", "check_method"]
 
 # what a broken method may raise by accident
 _BROKEN = (

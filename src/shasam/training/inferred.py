@@ -99,7 +99,7 @@ class InferredGroups:
 
 
 @dataclass(frozen=True)
-class Taught:
+class DataWithGroups:
     """Data as training reads it, with inferred groups; all else is as it was."""
 
     data: TrainingData = field(repr=False)

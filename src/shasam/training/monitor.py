@@ -380,19 +380,33 @@ def validate(
     method: Method, run: StageRun, data: TrainingData, rows: Tensor, fabric: Fabric
 ) -> Counts:
     """Count the method's own predictions of ``rows``."""
-    if run.stage.inputs == "features":
-        if not run.val_features:
-            run.val_features = features_of(method, data, rows, fabric)
-        with evaluating(method):
-            features = {k: v.to(fabric.device) for k, v in run.val_features.items()}
-            scores = next(iter(method.classify(features).values())).cpu()
-    else:
-        scores = next(iter(on_rows(method.logits, method, data, rows, fabric).values()))
+    scores = _own_scores(method, run, data, rows, fabric, run.val_features)
     t, s = data.manifest.t_N[rows.numpy()], data.manifest.s_N[rows.numpy()]
     classes, groups = (tuple(map(str, range(n))) for n in (data.classes, data.groups))
     known = s >= 0
     guess = scores.argmax(1).numpy()
     return Counts.from_codes(t[known], guess[known], s[known], classes, groups)
+
+
+def _own_scores(
+    method: Method,
+    run: StageRun,
+    data: TrainingData,
+    rows: Tensor,
+    fabric: Fabric,
+    kept: dict[str, Tensor],
+) -> Tensor:
+    """Compute the scores of the method's own classifier.
+
+    A stage on features takes them from ``kept``, which is filled when it is empty.
+    """
+    if run.stage.inputs != "features":
+        return next(iter(on_rows(method.logits, method, data, rows, fabric).values()))
+    if not kept:
+        kept.update(features_of(method, data, rows, fabric))
+    with evaluating(method):
+        features = {kind: x.to(fabric.device) for kind, x in kept.items()}
+        return next(iter(method.classify(features).values())).cpu()
 
 
 @contextmanager
@@ -448,25 +462,13 @@ def target_skill(
     others = others if len(others) else train.numpy()  # so few that all were fitted on
     read = np.sort(keyed(seed, 1).permutation(others)[:ROWS])
     if last:
-        guess = _own_guess(method, run, data, torch.from_numpy(read), fabric)
+        rows = torch.from_numpy(read)
+        guess = _own_scores(method, run, data, rows, fabric, run.watched).argmax(1)
     else:
         found = features_of(method, data, torch.from_numpy(np.concatenate([fit, read])), fabric)
         x, read_x = found["encoder"].split([len(fit), len(read)])
         guess = linear_guess(x, torch.from_numpy(t_N[fit]), read_x, data.classes)
     return Skill.from_codes(t_N[read], guess.numpy(), data.classes)
-
-
-def _own_guess(
-    method: Method, run: StageRun, data: TrainingData, rows: Tensor, fabric: Fabric
-) -> Tensor:
-    if run.stage.inputs == "features":
-        if not run.watched:
-            run.watched = features_of(method, data, rows, fabric)
-        with evaluating(method):
-            features = {kind: x.to(fabric.device) for kind, x in run.watched.items()}
-            return next(iter(method.classify(features).values())).argmax(1).cpu()
-    scores = next(iter(on_rows(method.logits, method, data, rows, fabric).values()))
-    return scores.argmax(1)
 
 
 class PlateauWatch:

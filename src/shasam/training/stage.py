@@ -48,7 +48,7 @@ class State:
 
     @classmethod
     def of(cls, numbers: Mapping[str, Any]) -> State:
-        """What a checkpoint says; an error where something is too much or of another kind."""
+        """Read what a checkpoint says; an error where something is too much or of another kind."""
         state = cls(**numbers)
         for name, start in vars(cls()).items():
             value = getattr(state, name)

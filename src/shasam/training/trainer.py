@@ -332,7 +332,7 @@ def save_state(
 
 
 def restore_state(checkpoint: Checkpoint, method: Method, log: RunLog) -> tuple[State, Weights]:
-    """Weights and log as they were; returns the numbers of the run and its best weights."""
+    """Restore weights and log as they were; return the numbers of the run and its best weights."""
     with must_fit():
         numbers = dict(checkpoint.state)
         size = int(numbers.pop("log_bytes"))
@@ -348,7 +348,7 @@ def restore_state(checkpoint: Checkpoint, method: Method, log: RunLog) -> tuple[
 def windows_of(
     manifest: Manifest, rows: Tensor, bandwidth: float, in_turns: bool
 ) -> tuple[Windows, ...]:
-    """The windows of each turn, one where there are no turns; () where there is no number.
+    """Return the windows of each turn, one where there are no turns; () where there is no number.
 
     A number among several attributes is crossed with the groups of the others; where they take
     turns, each group of another attribute is a window in that attribute's turn.

@@ -12,7 +12,7 @@ import pytest
 from shasam.cli import app
 from shasam.errors import InputError, SpecError
 from shasam.metrics import abstention, fit_temperature
-from shasam.metrics.confidence import HIGHEST, LOWEST
+from shasam.metrics.scores import HIGHEST, LOWEST
 from shasam.types import Predictions
 
 
