@@ -31,7 +31,7 @@ BASELINE = {"vit": "ce@vit"}
 
 
 def runs_of(
-    data: dict[str, Any], name: str, methods: list[str], profile: str, seeds: int
+    data: dict[str, Any], name: str, methods: list[str], profile: str, seeds: range
 ) -> list[GridRun]:
     """Every method with every seed of a profile on a data set; labels are data, profile, method."""
     entries = []
@@ -43,7 +43,7 @@ def runs_of(
         {
             "profile": profile,
             "base": {"data": data},
-            "grid": {"seed": list(range(seeds))},
+            "grid": {"seed": list(seeds)},
             "runs": entries,
         }
     )
@@ -65,7 +65,8 @@ def asked_for(words: argparse.Namespace) -> list[GridRun]:
         on_images = name != "vectors"
         own = [m for m in chosen if on_images or not ("@" in m or lookup("method", m).needs_images)]
         for profile in words.profiles.split(","):
-            found += runs_of(data, name + AVX2 * words.reproducible, own, profile, words.seeds)
+            seeds = range(words.first, words.seeds)
+            found += runs_of(data, name + AVX2 * words.reproducible, own, profile, seeds)
     return sorted(found, key=lambda run: run.spec.seed)
 
 
@@ -156,7 +157,8 @@ def main(words: list[str] | None = None) -> None:
     parser.add_argument("--keep", type=Path, default=HERE)
     parser.add_argument("--profiles", default=",".join(PROFILES))
     parser.add_argument("--methods", default="")
-    parser.add_argument("--seeds", type=int, default=20)
+    parser.add_argument("--first", type=int, default=0, help="the first seed")
+    parser.add_argument("--seeds", type=int, default=20, help="the seed after the last")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--utkface", type=Path)
     parser.add_argument("--only", choices=("faces", "utkface", "vectors"))

@@ -50,6 +50,8 @@ TABLES = {
     ),
     "hidden strata": ("earns-its-keep", lambda: strata.table(EXPERIMENTS / "earns-its-keep")),
     "learns": ("learns", lambda: learns.table(EXPERIMENTS / "learns")),
+    "learns, AVX2": ("learns-avx2", lambda: learns.table(EXPERIMENTS / "learns-avx2")),
+    "learns, elsewhere": ("learns", learns.elsewhere),
     "utkface": ("utkface", lambda: table.table(EXPERIMENTS / "utkface")),
     "utkface-tuned": ("utkface-tuned", lambda: table.table(EXPERIMENTS / "utkface-tuned")),
     **{
