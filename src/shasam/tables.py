@@ -228,26 +228,42 @@ class CsvTable(TableFile):
         """Yield pieces of 1 MiB, of the types that suit the first 8."""
         wanted = self._wanted(columns)
         self._check_quotes()
-        with self._opened() as file:
-            schema = self._reader(file, wanted, {}, _TYPED).schema
+        schema = self._reader(wanted, {}, _TYPED).schema
         if any(pa.types.is_binary(field.type) for field in schema):
             raise pa.ArrowInvalid("not UTF-8")
         types = {field.name: field.type for field in schema}
-        with self._opened() as file:
-            for batch in self._reader(file, wanted, types, _PIECE):
-                yield pa.Table.from_batches([batch])
+        for batch in self._reader(wanted, types, _PIECE):
+            yield pa.Table.from_batches([batch])
 
     def _reader(
-        self, file: BinaryIO, columns: list[str], types: dict[str, pa.DataType], block: int
+        self, columns: list[str], types: dict[str, pa.DataType], block: int
     ) -> pacsv.CSVStreamingReader:
         return pacsv.open_csv(
-            file,
+            self._for_arrow(),
             read_options=pacsv.ReadOptions(block_size=block, use_threads=False),
-            parse_options=self._parsing(lambda row: "error"),
+            parse_options=self._parsing(),
             convert_options=_converting(columns, types),
         )
 
-    def _parsing(self, bad_row: Callable[[pacsv.InvalidRow], str]) -> pacsv.ParseOptions:
+    def _for_arrow(self, encoding: str = "utf-8") -> pa.NativeFile:
+        """Open the text as UTF-8 for the threads of Arrow, which are given no Python object.
+
+        They let go of it when they come to it. Where Python ends at that moment, the process is
+        aborted. For the same reason Arrow itself closes the file.
+        """
+        with self._opened() as file:  # which is no pipe
+            if self.content is None and encoding == "utf-8":
+                return pa.OSFile(os.fsencode(self.path))
+            content = file.read()
+        if encoding != "utf-8":
+            content = content.decode(encoding).encode()
+        held = pa.allocate_buffer(len(content))
+        memoryview(held).cast("B")[:] = content
+        return pa.BufferReader(held)
+
+    def _parsing(
+        self, bad_row: Callable[[pacsv.InvalidRow], str] | None = None
+    ) -> pacsv.ParseOptions:
         return pacsv.ParseOptions(
             delimiter=self._head[1], newlines_in_values=True, invalid_row_handler=bad_row
         )
@@ -279,24 +295,30 @@ class CsvTable(TableFile):
                 "quote, or leave it out"
             )
 
-    def _parsed(
-        self, columns: list[str], types: dict[str, pa.DataType], encoding: str, *, fast: bool = True
-    ) -> pa.Table:
+    def _parsed(self, columns: list[str], types: dict[str, pa.DataType], encoding: str) -> pa.Table:
         bad: list[pacsv.InvalidRow] = []
 
         def note(row: pacsv.InvalidRow) -> str:
             bad.append(row)
             return "skip"
 
-        with self._opened() as file:
-            table = pacsv.read_csv(
-                file,
-                read_options=pacsv.ReadOptions(encoding=encoding, use_threads=fast),
-                parse_options=self._parsing(note),
-                convert_options=_converting(columns, types),
+        converting = _converting(columns, types)
+        try:
+            return pacsv.read_csv(
+                self._for_arrow(encoding),
+                parse_options=self._parsing(),
+                convert_options=converting,
             )
-        if bad and fast:  # rows have numbers only where one thread reads them in order
-            return self._parsed(columns, types, encoding, fast=False)
+        except pa.ArrowInvalid as error:
+            if "UTF8" in str(error):
+                raise
+        # rows have numbers only where one thread, which is this one, reads them in order
+        table = pacsv.read_csv(
+            self._for_arrow(encoding),
+            read_options=pacsv.ReadOptions(use_threads=False),
+            parse_options=self._parsing(note),
+            convert_options=converting,
+        )
         if bad:
             rows = [f"row {r.number} has {r.actual_columns}: {r.text[:60]!r}" for r in bad]
             raise DataError(
