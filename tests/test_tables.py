@@ -202,6 +202,19 @@ def test_a_compressed_arrow_table_is_measured_before_it_is_unpacked(
                 read_arrow(source, "x.arrow")
 
 
+def test_a_text_that_is_larger_than_half_of_the_free_memory_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "long.csv"
+    path.write_text("a,b\n" + "1,2\n" * 1000)
+    monkeypatch.setattr(tables, "available_memory", lambda: 9000)
+    assert open_table(path).read(["a"]).num_rows == 1000
+    monkeypatch.setattr(tables, "available_memory", lambda: 8000)
+    with pytest.raises(MemoryLimitError, match=r"long\.csv has 3\.9 KiB of text .* Parquet"):
+        open_table(path).read(["a"])
+    assert sum(len(piece) for piece in open_table(path).stream(["a"])) == 1000  # in pieces
+
+
 def test_an_arrow_table_that_is_not_compressed_needs_no_memory(monkeypatch) -> None:
     monkeypatch.setattr("shasam.tables.available_memory", lambda: 0)
     assert read_arrow(_packed(1000, None, as_file=False), "x.arrow").num_rows == 1000

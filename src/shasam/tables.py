@@ -192,6 +192,7 @@ class CsvTable(TableFile):
             raise DataError(f"{self.name} has no readable line of names: {error}") from error
 
     def _read(self, columns: list[str], text: Collection[str]) -> pa.Table:
+        self._check_size()
         encoding = self._head[2]
         types = {name: pa.string() for name in columns if name in text}
         try:
@@ -267,6 +268,17 @@ class CsvTable(TableFile):
         return pacsv.ParseOptions(
             delimiter=self._head[1], newlines_in_values=True, invalid_row_handler=bad_row
         )
+
+    def _check_size(self) -> None:
+        """Refuse a text that is read whole and is larger than half of the free memory."""
+        with self._opened() as file:
+            size = file.seek(0, os.SEEK_END)
+        limit = _half_of_the_free_memory()
+        if size > limit:
+            raise MemoryLimitError(
+                f"{self.name} has {readable(size)} of text and {readable(limit)} may be used, half "
+                "of the free memory; save the columns that are needed as Parquet"
+            )
 
     def _check_quotes(self) -> None:
         """Refuse a quote that is never closed: all lines after it would be one cell."""
@@ -380,8 +392,7 @@ def read_arrow(
     could name other places than those that were measured.
     """
     start = 8 if source.read(8).startswith(b"ARROW1") else 0
-    free = available_memory()
-    limit = 8 << 30 if free is None else free // 2
+    limit = _half_of_the_free_memory()
     source.seek(start)
     size = 0
     for message in pa.ipc.MessageReader.open_stream(source):
@@ -458,8 +469,7 @@ def read_parquet(
     Instead of a path, the bytes of the file can be given. With ``columns`` only those are read and
     counted.
     """
-    free = available_memory()
-    limit = 8 << 30 if free is None else free // 2
+    limit = _half_of_the_free_memory()
     content = io.BytesIO(path) if isinstance(path, bytes) else None
     path = "standard input" if isinstance(path, bytes) else path
     with content or open_regular(path, within=within) as file:
@@ -498,6 +508,11 @@ def _batches(
     if not batches:
         return pq.read_table(file, columns=columns, read_dictionary=texts)
     return pa.Table.from_batches(batches)
+
+
+def _half_of_the_free_memory() -> int:
+    free = available_memory()
+    return 8 << 30 if free is None else free // 2
 
 
 def _check(path: str | Path, size: int, limit: int) -> None:
@@ -683,8 +698,7 @@ def _kind(start: bytes, suffix: str) -> type[TableFile]:
 
 
 def _standard_input() -> bytes:
-    free = available_memory()
-    limit = (8 << 30) if free is None else free // 2
+    limit = _half_of_the_free_memory()
     content = sys.stdin.buffer.read(limit + 1)
     if len(content) > limit:
         raise MemoryLimitError(
