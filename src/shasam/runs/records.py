@@ -227,9 +227,9 @@ def _row(run: Path, label: str, metadata: Mapping[bytes, bytes]) -> dict[str, An
         texts["provenance"] = texts["provenance"].replace(f'"{place}', '"runs')
     spec = parse_yaml(texts["spec"], str(run / "spec.yaml"))
     provenance = parse_json(texts["provenance"], str(run / "provenance.json"))
-    texts["provenance"] = _without_folders(texts["provenance"], provenance)
     metrics = parse_json(texts["metrics"], str(run / "metrics.json"))
     with of_our_shape(run):
+        texts["provenance"] = _without_folders(texts["provenance"], provenance)
         test = metrics["test"]
         shown = ("accuracy", "eo_mean", "worst_group_accuracy")
         return {
