@@ -65,14 +65,20 @@ COMMAND_APPS = commands()
 @pytest.mark.parametrize("name", COMMAND_APPS)
 def test_every_flag_has_a_help_text(name: str) -> None:
     arguments = COMMAND_APPS[name].assemble_argument_collection(parse_docstring=True)
-    shown = [a for a in arguments if a.parse and a.show]
+    shown = [a for a in arguments if a.parameter.parse is not False and a.show]
     assert [a.name for a in shown if not (a.parameter.help or "").strip()] == []
 
 
 @pytest.mark.parametrize("name", COMMAND_APPS)
 def test_no_list_has_a_flag_that_empties_it(name: str) -> None:
     arguments = COMMAND_APPS[name].assemble_argument_collection(parse_docstring=True)
-    assert [n for a in arguments if a.parse for n in a.names if n.startswith("--empty-")] == []
+    assert [
+        n
+        for a in arguments
+        if a.parameter.parse is not False
+        for n in a.names
+        if n.startswith("--empty-")
+    ] == []
 
 
 @pytest.mark.parametrize("name", COMMAND_APPS)
@@ -114,7 +120,7 @@ def test_train_names_every_profile(capsys) -> None:
 @pytest.mark.parametrize("command", ["check", "describe", "prepare", "sheet"])
 def test_commands_about_data_have_no_flags_of_training_views(command: str) -> None:
     arguments = COMMAND_APPS[f"data {command}"].assemble_argument_collection(parse_docstring=True)
-    names = {n for a in arguments if a.parse for n in a.names}
+    names = {n for a in arguments if a.parameter.parse is not False for n in a.names}
     assert "--size" in names and not {n for n in names if n.startswith("--views")}
     assert [a.name for a in arguments if a.index is not None] == []  # nor words without a flag
 

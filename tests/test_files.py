@@ -115,6 +115,13 @@ def test_reading_checks_the_size_first_and_stays_inside(tmp_path: Path) -> None:
         files.read_bytes("a\0b")
 
 
+@pytest.mark.skipif(not os.path.exists("/proc/self/mem"), reason="Linux")
+@pytest.mark.parametrize("name", ["mem", "status"])
+def test_files_of_the_system_that_have_no_size_are_not_read_as_empty(name: str) -> None:
+    with pytest.raises(FileError, match=r"cannot be read|has no size"):
+        files.read_bytes(f"/proc/self/{name}")
+
+
 def test_leftovers_of_killed_writers_are_removed_and_links_only_themselves(tmp_path: Path) -> None:
     canary = tmp_path / "canary"
     canary.write_text("mine")
@@ -156,6 +163,7 @@ def test_a_device_is_written_to_and_never_replaced(tmp_path: Path) -> None:
     except OSError as error:
         pytest.skip(f"device nodes cannot be made or used here: {error}")
     files.write_named(device, "gone")
+    files.append_named(device, b"gone")
     with pytest.raises(FileError, match="is a device, which is not replaced"):
         files.write_atomic(device, "x")
     link = tmp_path / "link"

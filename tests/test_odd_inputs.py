@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from shasam.cli import main
 from shasam.data.vector_files import open_features
 from shasam.errors import DataError, InputError, ShasamError
 from shasam.metrics import evaluate
@@ -95,6 +96,17 @@ def test_draws_and_seeds_that_cannot_be_used_are_refused(draws: int, seed: int) 
         AuditOptions(draws=draws, seed=seed)
     with pytest.raises(ShasamError, match=r"0 or more|draws fit"):
         evaluate([0, 1] * 9, [0, 1] * 9, [0, 0, 1] * 6, draws=draws, seed=seed)
+
+
+@pytest.mark.needs_torch
+@pytest.mark.parametrize("words", [["select", "z.npy", "-k", "2"], ["mine", "--scene", "all"]])
+@pytest.mark.parametrize("seed", ["-1", str(2**63)])
+def test_seeds_of_commands_that_pick_are_checked_first(words, seed, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    np.save("z.npy", np.eye(8, dtype=np.float32))
+    with pytest.raises(SystemExit) as ended:
+        main([*words, "--seed", seed])
+    assert ended.value.code == 2 and "--seed must be 0 or more" in capsys.readouterr().err
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/mem"), reason="Linux")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import sys
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,6 +15,7 @@ import pyarrow.ipc
 import pyarrow.parquet as pq
 import pytest
 
+from shasam import tables
 from shasam.errors import DataError, MemoryLimitError, ShasamWarning
 from shasam.tables import open_table, read_arrow
 
@@ -49,6 +51,34 @@ def test_standard_input_is_read_whatever_it_holds(
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(content)))
     table = open_table("-")
     assert table.name == "standard input" and table.read(["n"]).to_pydict() == {"n": [1, 2, 3]}
+
+
+@pytest.mark.parametrize("kind", ["file", "standard input", "cp1252", "utf-16"])
+def test_threads_of_arrow_are_given_no_python_object(tmp_path, monkeypatch, kind: str) -> None:
+    """They let go of it later: where Python ended at that moment, the process was aborted."""
+    given = []
+
+    def noted(read):
+        def look(file, *, parse_options, **more):
+            given.append((type(file), parse_options.invalid_row_handler))
+            return read(file, parse_options=parse_options, **more)
+
+        return look
+
+    monkeypatch.setattr(tables.pacsv, "read_csv", noted(tables.pacsv.read_csv))
+    monkeypatch.setattr(tables.pacsv, "open_csv", noted(tables.pacsv.open_csv))
+    encoding = kind if kind in ("cp1252", "utf-16") else "utf-8"
+    (tmp_path / "é.csv").write_bytes(TEXT.encode(encoding))
+    table = open_table(tmp_path / "é.csv")
+    if kind == "standard input":
+        table = replace(table, content=(tmp_path / "é.csv").read_bytes())
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert table.read(["name", "n"]).to_pydict() == {"name": ROWS["name"], "n": [1, 2, 3]}
+    if encoding == "utf-8":
+        assert sum(len(piece) for piece in table.stream(["name", "n"])) == 3
+    assert given and {handler for _, handler in given} == {None}
+    assert {kind for kind, _ in given} <= {pa.OSFile, pa.BufferReader}
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
@@ -170,6 +200,19 @@ def test_a_compressed_arrow_table_is_measured_before_it_is_unpacked(
         else:
             with pytest.raises(MemoryLimitError, match=r"x\.arrow: its rows take 1\.\d MiB"):
                 read_arrow(source, "x.arrow")
+
+
+def test_a_text_that_is_larger_than_half_of_the_free_memory_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "long.csv"
+    path.write_text("a,b\n" + "1,2\n" * 1000)
+    monkeypatch.setattr(tables, "available_memory", lambda: 9000)
+    assert open_table(path).read(["a"]).num_rows == 1000
+    monkeypatch.setattr(tables, "available_memory", lambda: 8000)
+    with pytest.raises(MemoryLimitError, match=r"long\.csv has 3\.9 KiB of text .* Parquet"):
+        open_table(path).read(["a"])
+    assert sum(len(piece) for piece in open_table(path).stream(["a"])) == 1000  # in pieces
 
 
 def test_an_arrow_table_that_is_not_compressed_needs_no_memory(monkeypatch) -> None:

@@ -104,6 +104,15 @@ def write_named(path: str | Path, content: bytes | str) -> None:
         file.write(content.encode() if isinstance(content, str) else content)
 
 
+def append_named(path: str | Path, content: bytes) -> None:
+    """Add to the end of a file that a user has named; devices and pipes are written to."""
+    check_writable(path)
+    if _descriptor(Path(path)) is None and _kind_of(Path(path)) == "":
+        append(path, content)
+    else:
+        write_named(path, content)
+
+
 def is_standard_output(path: str | Path) -> bool:
     """Return True for ``-`` and the names that a system has for it."""
     return _descriptor(Path(path)) == 1
@@ -217,9 +226,12 @@ def read_bytes(path: str | Path, *, limit: int = MAX_TEXT, within: Path | None =
         if size > limit:
             raise FileError(path, f"{_words(size)}, the limit is {_words(limit)}")
         try:
-            return file.read(size)  # a file that grows meanwhile is read as it was
+            content = file.read(size)  # a file that grows meanwhile is read as it was
+            if not size and file.read(1) and not os.fstat(file.fileno()).st_size:
+                raise FileError(path, "has no size, as files of the system; copy it to a file")
         except OSError as error:
             raise _cannot(path, "read", error) from error
+        return content
 
 
 def _words(size: int) -> str:

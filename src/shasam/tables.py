@@ -192,6 +192,7 @@ class CsvTable(TableFile):
             raise DataError(f"{self.name} has no readable line of names: {error}") from error
 
     def _read(self, columns: list[str], text: Collection[str]) -> pa.Table:
+        self._check_size()
         encoding = self._head[2]
         types = {name: pa.string() for name in columns if name in text}
         try:
@@ -228,29 +229,56 @@ class CsvTable(TableFile):
         """Yield pieces of 1 MiB, of the types that suit the first 8."""
         wanted = self._wanted(columns)
         self._check_quotes()
-        with self._opened() as file:
-            schema = self._reader(file, wanted, {}, _TYPED).schema
+        schema = self._reader(wanted, {}, _TYPED).schema
         if any(pa.types.is_binary(field.type) for field in schema):
             raise pa.ArrowInvalid("not UTF-8")
         types = {field.name: field.type for field in schema}
-        with self._opened() as file:
-            for batch in self._reader(file, wanted, types, _PIECE):
-                yield pa.Table.from_batches([batch])
+        for batch in self._reader(wanted, types, _PIECE):
+            yield pa.Table.from_batches([batch])
 
     def _reader(
-        self, file: BinaryIO, columns: list[str], types: dict[str, pa.DataType], block: int
+        self, columns: list[str], types: dict[str, pa.DataType], block: int
     ) -> pacsv.CSVStreamingReader:
         return pacsv.open_csv(
-            file,
+            self._for_arrow(),
             read_options=pacsv.ReadOptions(block_size=block, use_threads=False),
-            parse_options=self._parsing(lambda row: "error"),
+            parse_options=self._parsing(),
             convert_options=_converting(columns, types),
         )
 
-    def _parsing(self, bad_row: Callable[[pacsv.InvalidRow], str]) -> pacsv.ParseOptions:
+    def _for_arrow(self, encoding: str = "utf-8") -> pa.NativeFile:
+        """Open the text as UTF-8 for the threads of Arrow, which are given no Python object.
+
+        They let go of it when they come to it. Where Python ends at that moment, the process is
+        aborted. For the same reason Arrow itself closes the file.
+        """
+        with self._opened() as file:  # which is no pipe
+            if self.content is None and encoding == "utf-8":
+                return pa.OSFile(os.fsencode(self.path))
+            content = file.read()
+        if encoding != "utf-8":
+            content = content.decode(encoding).encode()
+        held = pa.allocate_buffer(len(content))
+        memoryview(held).cast("B")[:] = content
+        return pa.BufferReader(held)
+
+    def _parsing(
+        self, bad_row: Callable[[pacsv.InvalidRow], str] | None = None
+    ) -> pacsv.ParseOptions:
         return pacsv.ParseOptions(
             delimiter=self._head[1], newlines_in_values=True, invalid_row_handler=bad_row
         )
+
+    def _check_size(self) -> None:
+        """Refuse a text that is read whole and is larger than half of the free memory."""
+        with self._opened() as file:
+            size = file.seek(0, os.SEEK_END)
+        limit = _half_of_the_free_memory()
+        if size > limit:
+            raise MemoryLimitError(
+                f"{self.name} has {readable(size)} of text and {readable(limit)} may be used, half "
+                "of the free memory; save the columns that are needed as Parquet"
+            )
 
     def _check_quotes(self) -> None:
         """Refuse a quote that is never closed: all lines after it would be one cell."""
@@ -279,24 +307,30 @@ class CsvTable(TableFile):
                 "quote, or leave it out"
             )
 
-    def _parsed(
-        self, columns: list[str], types: dict[str, pa.DataType], encoding: str, *, fast: bool = True
-    ) -> pa.Table:
+    def _parsed(self, columns: list[str], types: dict[str, pa.DataType], encoding: str) -> pa.Table:
         bad: list[pacsv.InvalidRow] = []
 
         def note(row: pacsv.InvalidRow) -> str:
             bad.append(row)
             return "skip"
 
-        with self._opened() as file:
-            table = pacsv.read_csv(
-                file,
-                read_options=pacsv.ReadOptions(encoding=encoding, use_threads=fast),
-                parse_options=self._parsing(note),
-                convert_options=_converting(columns, types),
+        converting = _converting(columns, types)
+        try:
+            return pacsv.read_csv(
+                self._for_arrow(encoding),
+                parse_options=self._parsing(),
+                convert_options=converting,
             )
-        if bad and fast:  # rows have numbers only where one thread reads them in order
-            return self._parsed(columns, types, encoding, fast=False)
+        except pa.ArrowInvalid as error:
+            if "UTF8" in str(error):
+                raise
+        # rows have numbers only where one thread, which is this one, reads them in order
+        table = pacsv.read_csv(
+            self._for_arrow(encoding),
+            read_options=pacsv.ReadOptions(use_threads=False),
+            parse_options=self._parsing(note),
+            convert_options=converting,
+        )
         if bad:
             rows = [f"row {r.number} has {r.actual_columns}: {r.text[:60]!r}" for r in bad]
             raise DataError(
@@ -358,8 +392,7 @@ def read_arrow(
     could name other places than those that were measured.
     """
     start = 8 if source.read(8).startswith(b"ARROW1") else 0
-    free = available_memory()
-    limit = 8 << 30 if free is None else free // 2
+    limit = _half_of_the_free_memory()
     source.seek(start)
     size = 0
     for message in pa.ipc.MessageReader.open_stream(source):
@@ -436,8 +469,7 @@ def read_parquet(
     Instead of a path, the bytes of the file can be given. With ``columns`` only those are read and
     counted.
     """
-    free = available_memory()
-    limit = 8 << 30 if free is None else free // 2
+    limit = _half_of_the_free_memory()
     content = io.BytesIO(path) if isinstance(path, bytes) else None
     path = "standard input" if isinstance(path, bytes) else path
     with content or open_regular(path, within=within) as file:
@@ -476,6 +508,11 @@ def _batches(
     if not batches:
         return pq.read_table(file, columns=columns, read_dictionary=texts)
     return pa.Table.from_batches(batches)
+
+
+def _half_of_the_free_memory() -> int:
+    free = available_memory()
+    return 8 << 30 if free is None else free // 2
 
 
 def _check(path: str | Path, size: int, limit: int) -> None:
@@ -661,8 +698,7 @@ def _kind(start: bytes, suffix: str) -> type[TableFile]:
 
 
 def _standard_input() -> bytes:
-    free = available_memory()
-    limit = (8 << 30) if free is None else free // 2
+    limit = _half_of_the_free_memory()
     content = sys.stdin.buffer.read(limit + 1)
     if len(content) > limit:
         raise MemoryLimitError(

@@ -89,3 +89,25 @@ def test_every_source_of_the_threat_model_is_in_the_list_of_tests() -> None:
     model = SECURITY.split("## Threat model")[1].split("## Which test")[0]
     rows = [line for line in model.splitlines() if line.startswith("| ")][1:]
     assert len(rows) == 12 and len(HELD) >= len(rows)
+
+
+@pytest.mark.needs_torch
+def test_the_limits_of_the_security_page_are_those_of_the_code() -> None:
+    from shasam.data.decode import MAX_BYTES, MAX_PIXELS
+    from shasam.models.hub import FAMILIES
+    from shasam.pipeline.sweeps import MOST_RUNS
+    from shasam.training.runtime import MOST_PROCESSES
+
+    plain, progressive, png, webp = (
+        MAX_PIXELS[kind] // 10**6 for kind in ("JPEG", "progressive JPEG", "PNG", "WEBP")
+    )
+    assert progressive == png
+    words = {4: "four", 10: "ten"}
+    for said in (
+        f"up to {MAX_BYTES >> 20} MiB and {plain} million pixels (plain JPEG), {png} million "
+        f"(progressive JPEG, PNG) or {webp} million (WebP)",
+        f"be of {words[len(FAMILIES)]} families",
+        f"more than {words[MOST_PROCESSES]} processes a core",
+        f"a grid of more than {MOST_RUNS:,} runs",
+    ):
+        assert said in SECURITY, said

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -14,14 +15,17 @@ pytest.importorskip("onnxscript", reason="needs shasam[export]")
 onnxruntime = pytest.importorskip("onnxruntime", reason="needs shasam[export]")
 
 from tests.data.folders import make_folder
+from tests.fuzz.folders import no_network
 from tests.models import tiny_onnx
 
 import shasam
+from shasam.cli import main
 from shasam.commands.embed import embed
 from shasam.commands.predict import predict
 from shasam.data.decode import decode
 from shasam.errors import InputError
 from shasam.export import export
+from shasam.pipeline import embedding
 from shasam.pipeline.execute import execute
 from shasam.spec import resolve
 from shasam.spec.fields import DataSpec, ModelSpec
@@ -47,6 +51,11 @@ def world(tmp_path_factory):
     return folder, photos, trained(folder, "ce")
 
 
+def named(folder):
+    """Name the encoder of the vectors: a model does not choose which files are read."""
+    return f"onnx:{folder / 'net.onnx'}"
+
+
 def trained(folder, method):
     data = {"features": str(folder / "people.parquet"), "target": "smile", "sensitive": "age>=40"}
     spec = resolve(
@@ -61,11 +70,11 @@ def pixels(photos, n=6):
 
 
 def test_a_run_on_vectors_predicts_images_as_it_predicts_their_vectors(world):
-    _folder, photos, run = world
+    folder, photos, run = world
     paths, images = pixels(photos)
     model = shasam.load(run)
     wanted = model.predict(tiny_onnx.vectors(images).astype(np.float32))
-    seeing = model.seeing()
+    seeing = model.seeing(named(folder))
     assert wanted.scores.std() > 1e-3
     assert np.abs(seeing.predict([str(p) for p in paths]).scores - wanted.scores).max() < 1e-5
     assert np.abs(seeing.predict(images).scores - wanted.scores).max() < 1e-5
@@ -73,9 +82,9 @@ def test_a_run_on_vectors_predicts_images_as_it_predicts_their_vectors(world):
 
 
 def test_the_command_predicts_a_folder_of_photos(world, tmp_path):
-    _, photos, run = world
+    folder, photos, run = world
     paths, images = pixels(photos)
-    predict(str(run), photos, out=tmp_path / "found.csv")
+    predict(str(run), photos, out=tmp_path / "found.csv", encoder=named(folder))
     lines = (tmp_path / "found.csv").read_text().splitlines()
     assert lines[0].startswith("path,prediction") and len(lines) == 61
     wanted = shasam.load(run).predict(tiny_onnx.vectors(images).astype(np.float32))
@@ -88,7 +97,8 @@ def test_the_command_predicts_a_folder_of_photos(world, tmp_path):
 def test_encoder_and_head_leave_as_one_file(world, tmp_path, method):
     folder, photos, _ = world
     run = trained(folder, method)
-    file = export(run, "onnx", tmp_path / "model.onnx", images=True, allow_chance=True)
+    out = tmp_path / "model.onnx"
+    file = export(run, "onnx", out, images=True, encoder=named(folder), allow_chance=True)
     session = onnxruntime.InferenceSession(str(file), providers=["CPUExecutionProvider"])
     about = json.loads(session.get_modelmeta().custom_metadata_map["shasam"])
     assert about["inputs"]["pixels"]["shape"] == ["batch", SIDE, SIDE, 3]
@@ -128,14 +138,29 @@ def test_a_run_on_images_with_an_onnx_encoder_leaves_as_one_file(world, tmp_path
 def test_a_hub_folder_finds_the_encoder_where_it_is_said_to_be(world, tmp_path):
     folder, photos, run = world
     hub = export(run, "hub", tmp_path / "hub", allow_chance=True)
-    model = shasam.load(hub)
-    with pytest.raises(InputError, match="no ONNX file"):
-        model.seeing()
     _, images = pixels(photos)
-    seeing = model.seeing(f"onnx:{folder / 'net.onnx'}")
-    assert np.array_equal(
-        seeing.predict(images).scores, shasam.load(run).seeing().predict(images).scores
-    )
+    found = [shasam.load(one).seeing(named(folder)).predict(images) for one in (hub, run)]
+    assert np.array_equal(found[0].scores, found[1].scores)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{}, {"encoder": "hf", "options": {"source": "owner/name"}},
+     {"encoder": "timm", "options": {"source": "resnet18"}},
+     {"encoder": "resnet18", "options": {}, "init": "/etc/passwd"}],
+)  # fmt: skip
+def test_a_model_of_vectors_does_not_choose_what_is_read(world, tmp_path, monkeypatch, change):
+    _, photos, run = world
+    copy = tmp_path / run.name
+    shutil.copytree(run, copy)
+    origin = json.loads((copy / "vectors.json").read_text())
+    origin["model"] |= change
+    (copy / "vectors.json").write_text(json.dumps(origin))
+    monkeypatch.setattr(embedding, "by_name", lambda *words: pytest.fail("it was looked for"))
+    with pytest.raises(InputError, match=r"does not choose .* give encoder="):
+        shasam.load(copy).seeing()
+    with no_network(), pytest.raises(SystemExit):
+        main(["predict", str(copy), str(photos), "--out", str(tmp_path / "p.csv")])
 
 
 def test_another_encoder_is_refused(world, tmp_path):

@@ -31,6 +31,16 @@ def test_a_stored_run_makes_nobody_look_for_its_network(source, monkeypatch) -> 
     assert stored_spec(stored(source=source, architecture=GOOD, **PIXELS)).model.encoder == "hf"
 
 
+@pytest.mark.parametrize("given", [{}, {"sha256": "0"}, {"sha256": "0", "bytes": 9}])
+def test_a_stored_run_makes_nobody_read_its_onnx_file(given, monkeypatch) -> None:
+    from shasam.models import onnx_model
+
+    monkeypatch.setattr(onnx_model, "read_onnx", lambda path: pytest.fail("it was read"))
+    model = {"encoder": "onnx", "options": {"source": "/etc/passwd", **given}}
+    with pytest.raises(ShasamError, match=r"model\.options: a run that was trained with onnx"):
+        stored_spec({"method": "ce", "model": model})
+
+
 def test_a_stored_run_does_not_make_anybody_read_its_table(tmp_path, monkeypatch) -> None:
     from shasam.data import source
 

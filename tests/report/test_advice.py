@@ -114,6 +114,7 @@ def test_a_smaller_gap_for_much_accuracy_is_a_choice_and_not_advice(tmp_path: Pa
     assert "The model is ce-0 (ce)" in said
 
 
+@pytest.mark.needs_torch
 def test_methods_that_need_the_group_are_known_without_torch() -> None:
     assert set(NEEDS_GROUP) == {n for n in names("method") if lookup("method", n).decides_by_group}
 
@@ -445,6 +446,7 @@ def test_the_screen_has_the_area_under_every_front(
     assert "Area under the front" in (tmp_path / "c.md").read_text()
 
 
+@pytest.mark.needs_torch
 def test_compare_turns_every_dial() -> None:
     grid = _grid(["ce", "grl", "posthoc"], {}, "quick", 2, front=True)
     assert [run.get("options") for run in grid["runs"]] == [

@@ -12,7 +12,7 @@ from tests.data.vector_files import vectors, write_labels
 
 from shasam import load, train
 from shasam.cli import main
-from shasam.errors import InputError
+from shasam.errors import InputError, ShasamWarning
 from shasam.runs.directory import RunDirectory
 from shasam.spec.fields import ViewsSpec
 
@@ -78,3 +78,19 @@ def test_all_methods_are_compared_but_those_of_image_networks(finished, capsys) 
         main(["compare", *flags, "--out", str(folder / "none"), "--page", str(page)])
     said = " ".join(capsys.readouterr().out.split())
     assert "image networks: fairvit, fdvae, tadet, tadet-mmd, ce@vit, balanced@vit" in said
+
+
+@pytest.mark.parametrize("method", ["ce", pytest.param("groupdro", marks=pytest.mark.slow)])
+def test_fifty_groups_of_thirty_rows_are_trained_to_the_page(tmp_path, method) -> None:
+    draw = np.random.default_rng(0)
+    t, s = draw.integers(0, 2, 1500), draw.integers(0, 50, 1500)
+    np.save(tmp_path / "x.npy", (draw.normal(size=(1500, 8)) + 2 * t[:, None]).astype(np.float32))
+    rows = "".join(f"{a},g{b}\n" for a, b in zip(t, s, strict=True))
+    (tmp_path / "y.csv").write_text(f"t,s\n{rows}")
+    data = {"features": tmp_path / "x.npy", "csv": tmp_path / "y.csv", "target": "t"}
+    with pytest.warns(ShasamWarning, match="split has no row of"):
+        run = train(
+            method, data={**data, "sensitive": "s"}, profile="smoke", out=tmp_path, quiet=True
+        )
+    assert run.metrics()["test"]["accuracy"]["value"] > 0.8
+    assert run.file("report.html").is_file()

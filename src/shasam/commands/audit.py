@@ -192,7 +192,7 @@ def audit(
     limits = audits.limits_of(fail_over or [], along=True)
     if junit is not None and not limits:
         raise SpecError("--junit reports limits; give one with --fail-over, such as eo_mean=0.05")
-    for file in (json, html, junit, csv, markdown, scenarios_out):
+    for file in (json, html, junit, summary, csv, markdown, scenarios_out):
         check_writable(file)
     check_writable(figures, folder=True)
     columns = Columns(

@@ -37,7 +37,7 @@ def export(
         For a model of vectors that `shasam embed` made: put their encoder in front, so that one
         file takes images.
     encoder
-        Where that encoder is now, such as onnx:FILE; else where it was.
+        That encoder, such as onnx:FILE or hf:NAME, where it is read from a file or the hub.
     """
     from shasam.export import export as write
     from shasam.output import say

@@ -12,7 +12,7 @@ from cyclopts.help import DefaultFormatter, HelpPanel
 from pydantic import BaseModel, Field
 from rich.console import Console, ConsoleOptions
 
-from shasam.errors import Argument
+from shasam.errors import Argument, SpecError
 from shasam.runs.machine import ExecutionOptions
 from shasam.spec.fields import DataSpec, ModelSpec, TrainSpec, ViewsSpec
 from shasam.spec.layers import merge, parse_set
@@ -93,6 +93,12 @@ def flag(argument: Argument) -> str:
         plain = (key or part).removeprefix("learn.")  # its flags are the plain ones
         name = f"--{plain}".replace("_", "-")
     return name if value is None or value is True else f"{name} {value}"
+
+
+def check_seed(seed: int) -> None:
+    """Refuse a seed that torch or numpy would not take."""
+    if not 0 <= seed < 2**63:
+        raise SpecError(Argument("seed"), f" must be 0 or more, and below 2^63; got {seed}")
 
 
 def given(part: BaseModel) -> dict[str, Any]:

@@ -78,6 +78,9 @@ def mine(
     profile
         Also print the time per triplet.
     """
+    from shasam.commands.flags import check_seed
+
+    check_seed(seed)
     if scene is not None:
         draw_scenes(out or Path("scenes"), scene, k=10 if k is None else k, seed=seed)
         return

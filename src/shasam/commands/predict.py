@@ -57,8 +57,8 @@ def predict(
     csv
         For vectors: the table with the group column and those to keep, a row for each vector.
     encoder
-        For a model of vectors and images: where the encoder of the vectors is now, such as
-        onnx:FILE; else where it was.
+        For a model of vectors and images: the encoder of the vectors, such as onnx:FILE or
+        hf:NAME, where it is read from a file or the hub.
     batch
         Images or vectors that the model reads at a time.
     jobs

@@ -119,6 +119,7 @@ def select(
     from contextlib import nullcontext
 
     from shasam.cluster import connected
+    from shasam.commands.flags import check_seed
     from shasam.files import check_writable
     from shasam.output import say, shown_progress
 
@@ -134,6 +135,7 @@ def select(
         torch.set_num_threads(threads)
     if memory is not None and not 0 < memory < MOST_MEMORY:
         raise InputError(f"--memory is a number of GiB above 0; got {memory}")
+    check_seed(seed)
     check_writable(out)
     limit = None if memory is None else int(memory * 2**30)
     alone = [function != "fl", query, private, cost_column, table, partitions]

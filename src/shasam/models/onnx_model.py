@@ -314,9 +314,14 @@ class OnnxConfig(EncoderConfig):
     def image_size(self) -> int | None:
         return self.side
 
+    @property
+    def is_complete(self) -> bool:
+        needed = (self.sha256, self.bytes, self.layout, self.range, self.output)
+        return None not in (*needed, self.width, self.dtype)
+
     def completed(self) -> OnnxConfig:
         """Add what the graph says; what neither it nor the user says is an error."""
-        if self.sha256 is not None:
+        if self.is_complete:
             return self
         content = read_onnx(self.source)
         model = parse_onnx(content, self.source)

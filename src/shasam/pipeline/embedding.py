@@ -103,8 +103,9 @@ def by_name(model: ModelSpec, size: int, device: str = "cpu") -> Embedder:
 def of_vectors(origin: Mapping[str, Any], encoder: str | None, device: str = "cpu") -> Embedder:
     """Load the encoder of vectors, from what ``shasam embed`` wrote beside them.
 
-    ``encoder`` names it where its file lies elsewhere now. Another one, or one whose weights have
-    changed, is an error: its vectors would mean something else.
+    ``encoder`` names it where it is read from a file or the hub: a model, perhaps of somebody else,
+    does not choose what is read or downloaded. Another encoder, or one whose weights have changed,
+    is an error: its vectors would mean something else.
     """
     made_from = origin.get("model")
     if not isinstance(made_from, Mapping):
@@ -121,9 +122,13 @@ def of_vectors(origin: Mapping[str, Any], encoder: str | None, device: str = "cp
             raise InputError(
                 f"the vectors of this model were computed by {body.get('encoder')}, not {name}"
             )
-        if source:
+        if source and body.get("init") is not None:
+            body["init"] = source
+        elif source:
             body["options"] = {**dict(body.get("options") or {}), "source": source}
     try:
+        if encoder is None or not source:
+            _names_no_file(body)
         found = by_name(ModelSpec.model_validate(body), int(origin["size"]), device)
     except (KeyError, TypeError, ValueError) as error:
         raise InputError(f"the record of the vectors' encoder cannot be used: {error}") from error
@@ -133,6 +138,17 @@ def of_vectors(origin: Mapping[str, Any], encoder: str | None, device: str = "cp
             "were computed with"
         )
     return found
+
+
+def _names_no_file(body: Mapping[str, Any]) -> None:
+    """Refuse an encoder that a model names and that is read from a file or the hub."""
+    named = body.get("init") or dict(body.get("options") or {}).get("source")
+    if named is not None:
+        raise InputError(
+            "a model does not choose which files are read or downloaded; to read the encoder that "
+            "it names for its vectors, give ",
+            Argument("encoder", f"{body.get('encoder')}:{named!s:.200}"),
+        )
 
 
 def _digest(encoder: nn.Module) -> str:

@@ -185,8 +185,9 @@ class Model:
     def seeing(self, encoder: str | None = None) -> Model:
         """Put the encoder in front of a model of vectors, so that it takes images.
 
-        The vectors must be those of ``shasam embed``. ``encoder`` (such as ``onnx:FILE``) says
-        where the encoder is now; its weights must be those that made the vectors.
+        The vectors must be those of ``shasam embed``. ``encoder`` (such as ``onnx:FILE``) names
+        the encoder where it is read from a file or the hub, which a model does not choose; its
+        weights must be those that made the vectors.
         """
         if self.inputs == "images":
             if encoder is not None:

@@ -15,7 +15,7 @@ from rich import box
 from rich.table import Table
 
 from shasam.errors import Argument, InputError, MemoryLimitError, SpecError
-from shasam.files import append, write_named
+from shasam.files import append_named, write_named
 from shasam.metrics import Comparison, Slices, adjusted, as_json, catalogue, compare, worst_slices
 from shasam.metrics.counts import Estimate
 from shasam.metrics.curves import Measure, measure_of
@@ -462,7 +462,7 @@ def add_summary(
         ]
         lines += [*markdown_table(["audit", "limit", "result"], rows), ""]
     lines += [f"- {markdown_text(p.line)} ({markdown_text(p.attribute)})" for p in pairings]
-    append(path, ("\n".join(lines) + "\n").encode())
+    append_named(path, ("\n".join(lines) + "\n").encode())
 
 
 # -------------------------------------------------------------------------------------------------
