@@ -155,7 +155,7 @@ def test_a_link_of_the_repository_leads_to_the_same_text_on_the_site() -> None:
 @pytest.mark.parametrize("page", ["docs/architecture.md", "docs/extending.md", "CONTRIBUTING.md"])
 def test_every_file_of_the_package_that_a_page_names_exists(page: str) -> None:
     text = (ROOT / page).read_text(encoding="utf-8")
-    named = re.findall(r"`([\w/]+\.py)`", text)
+    named = [p.removeprefix("src/shasam/") for p in re.findall(r"`([\w/]+\.py)`", text)]
     source = Path(shasam.__file__).parent  # also where the package is installed
     assert [p for p in named if not any((f / p).exists() for f in (ROOT, source))] == []
 
