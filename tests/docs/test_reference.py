@@ -6,11 +6,14 @@ import doctest
 import importlib
 import inspect
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 from pydantic import BaseModel
 from tests.docs.pages import ROOT
+
+import shasam
 
 pytestmark = pytest.mark.needs_torch
 
@@ -152,15 +155,15 @@ def test_a_link_of_the_repository_leads_to_the_same_text_on_the_site() -> None:
 @pytest.mark.parametrize("page", ["docs/architecture.md", "docs/extending.md", "CONTRIBUTING.md"])
 def test_every_file_of_the_package_that_a_page_names_exists(page: str) -> None:
     text = (ROOT / page).read_text(encoding="utf-8")
-    named = re.findall(r"`([\w/]+\.py)`", text)
-    source = ROOT / "src" / "shasam"
+    named = [p.removeprefix("src/shasam/") for p in re.findall(r"`([\w/]+\.py)`", text)]
+    source = Path(shasam.__file__).parent  # also where the package is installed
     assert [p for p in named if not any((f / p).exists() for f in (ROOT, source))] == []
 
 
 def test_the_architecture_names_only_modules_that_exist() -> None:
     """First cells of the tables of packages, and the modules in their second cells."""
     text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
-    source = ROOT / "src" / "shasam"
+    source = Path(shasam.__file__).parent  # also where the package is installed
     rows = re.findall(r"^\| (`\w+`(?:, `\w+`)*) \|", text, flags=re.M)
     names = [name for row in rows for name in re.findall(r"`(\w+)`", row)]
     assert len(names) > 20
