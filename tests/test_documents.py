@@ -66,3 +66,10 @@ def test_a_key_that_is_there_twice_is_an_error(text: str) -> None:
     with pytest.raises(SpecError, match="is there twice"):
         parse_yaml(text, "the file")
     assert parse_yaml("a: {b: 1}\nc: {b: 1}", "x") == {"a": {"b": 1}, "c": {"b": 1}}
+
+
+@pytest.mark.parametrize("text", ["", "# nothing yet\n", "---\n"])
+def test_an_empty_yaml_file_is_a_mistake_and_not_all_defaults(tmp_path: Path, text: str) -> None:
+    (tmp_path / "run.yaml").write_text(text, encoding="utf-8")
+    with pytest.raises(SpecError, match=r"run\.yaml must hold keys and values.* is empty"):
+        read_yaml(tmp_path / "run.yaml")

@@ -107,10 +107,9 @@ def read_yaml_value(path: str | Path, *, within: Path | None = None, dates: bool
 def read_yaml(path: str | Path, *, within: Path | None = None) -> dict[str, Any]:
     """Return a YAML file as a dict."""
     body = read_yaml_value(path, within=within)
-    if body is None:
-        return {}
     if not isinstance(body, dict):
-        raise SpecError(f"{path} must hold keys and values, such as `method: ce`")
+        empty = " and is empty" if body is None else ""
+        raise SpecError(f"{path} must hold keys and values, such as `method: ce`{empty}")
     return body
 
 
