@@ -167,7 +167,9 @@ def _source(data: DataSpec) -> Source:
     from shasam.data import make_source
     from shasam.registry import lookup
 
-    return make_source(lookup("source", data.name).completed(data))
+    completed = lookup("source", data.name).completed(data)
+    # a column of paths that is found by itself is said, so it is left to be found
+    return make_source(completed.model_copy(update={"path_column": data.path_column}))
 
 
 def _opened(data: DataSpec, console: Screen) -> Dataset:
