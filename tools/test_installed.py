@@ -6,9 +6,10 @@ is not in reach. A case without torch is the plain install: the tests that need 
 and its line in the table says so.
 
 Cases: the wheel on every Python that is found (pyenv, then PATH); on the Python that runs this
-file also the sdist, and the wheel without any extra. ``--newest`` leaves the constraints out but
-for torch: the newest versions that the declared ranges allow. ``--oldest`` is the plain install
-with the oldest of them, on the oldest Python that is found.
+file also the sdist, as the plain install: the wheel is built from the sdist, so that what needs
+torch has been seen already. ``--newest`` leaves the constraints out but for torch: the newest
+versions that the declared ranges allow. ``--oldest`` is the plain install with the oldest of them,
+on the oldest Python that is found.
 
 torch is installed where pip would take a CPU build of the constrained version, or everywhere with
 ``--torch`` (on Linux, PyPI's builds are for CUDA: about 5 GB for each Python).
@@ -174,7 +175,7 @@ def main() -> None:
     parser.add_argument("--torch", action="store_true", help="install torch everywhere")
     parser.add_argument("--newest", action="store_true", help="newest versions that are allowed")
     parser.add_argument("--oldest", action="store_true", help="oldest versions, without torch")
-    parser.add_argument("--wheel-only", action="store_true", help="not the two further cases")
+    parser.add_argument("--wheel-only", action="store_true", help="not the sdist")
     parser.add_argument("--keep", type=Path, help="work in this folder and leave it")
     parser.add_argument("pytest", nargs="*", default=["-n", "2", "--dist", "worksteal"])
     options = parser.parse_args()
@@ -193,8 +194,7 @@ def main() -> None:
         if not options.python or version in options.python
     ]
     if not options.wheel_only and any(case.version == HERE for case in cases):
-        cases.append(Case(HERE, pythons[HERE], sdist))
-        cases.append(Case(HERE, pythons[HERE], wheel, plain=True))
+        cases.append(Case(HERE, pythons[HERE], sdist, plain=True))
     if options.oldest:
         cases = [replace(cases[0], plain=True)]
     missing = [v for v in SUPPORTED if v not in pythons]
