@@ -6,17 +6,21 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
-from shasam.metrics import compare_seeds, holm
+from experiments.paired import compared, interval, shared_means, shown
+
+from shasam.metrics import holm
+from shasam.metrics.paired import Comparison
 from shasam.runs.records import Record, read_records
 
 HERE = Path(__file__).parent
 SETTINGS = ("a-by-m", "b-by-m", "a-by-y", "gender-by-race")
-SUBJECT = ("mined sets, FLCMI + CE", "projection")
-CONTROL = ("balanced-hidden", "hidden")
-OTHERS = (
+Row = tuple[str, str]  # label, kind of feature
+SUBJECT: Row = ("mined sets, FLCMI + CE", "projection")
+CONTROL: Row = ("balanced-hidden", "hidden")
+OTHERS: tuple[Row, ...] = (
     ("random sets, FLCMI + CE", "projection"),
     ("random sets, FLCMI", "projection"),
     ("random sets, CE", "projection"),
@@ -30,61 +34,115 @@ OTHERS = (
     ("hsic", "encoder"),
 )
 STRENGTHS = ("linear", "small", "large")
-Row = tuple[str, str]  # label, kind of feature
+PROBES = ("linear_within_class", "mlp_within_class")
+METRICS = ("eo_mean", "accuracy")
+Values = dict[int, float]  # seed -> per cent
 
 
-def means(records: Sequence[Record], row: Row, strength: str, metric: str) -> dict[int, float]:
-    """The mean over all pairs of each seed that every setting has, in per cent."""
+def of_heads(records: Sequence[Record], row: Row, strength: str, metric: str) -> dict[str, Values]:
+    """For each pair "setting → later target": the metric of the head of every seed."""
     label, kind = row
     label += ", large head" if strength == "large" else ""  # has runs of its own
-    by_seed: dict[int, dict[str, list[float]]] = {}
+    found: dict[str, Values] = {}
     for record in records:
         setting, _, own = record.label.partition(", ")
         if own != label:
             continue
-        found = [
-            100 * body[kind][strength]["test"][metric]["value"]
-            for body in record.metrics["transfer"].values()
+        for target, body in record.metrics["transfer"].items():
+            value = 100 * body[kind][strength]["test"][metric]["value"]
+            found.setdefault(f"{setting} → {target}", {})[record.seed] = value
+    return found
+
+
+def of_probes(records: Sequence[Record], row: Row, probe: str) -> dict[str, Values]:
+    """For each setting: how well a probe reads the group within a class (chance is 50)."""
+    label, kind = row
+    found: dict[str, Values] = {}
+    for record in records:
+        setting, _, own = record.label.partition(", ")
+        if own == label:
+            found.setdefault(setting, {})[record.seed] = 100 * record.metrics["probe"][kind][probe]
+    return found
+
+
+def over_all(found: Mapping[str, Values]) -> Values:
+    """The mean over all that was measured, of each seed that every setting has."""
+    if {name.partition(" → ")[0] for name in found} != set(SETTINGS):
+        return {}
+    shared = set.intersection(*(set(values) for values in found.values()))
+    return {s: statistics.fmean(values[s] for values in found.values()) for s in sorted(shared)}
+
+
+def means(records: Sequence[Record], row: Row, strength: str, metric: str) -> Values:
+    """The mean over all pairs of each seed that every setting has, in per cent."""
+    return over_all(of_heads(records, row, strength, metric))
+
+
+Sides = tuple[Values, Values]
+
+
+def family(title: str, columns: Sequence[str], lines: Mapping[str, Sequence[Sides]]) -> list[str]:
+    """A table of differences, a line each; p is adjusted by Holm over all tests of the table."""
+    complete = {name: sides for name, sides in lines.items() if all(_tested(*s) for s in sides)}
+    found = {name: [compared(*s) for s in sides] for name, sides in complete.items()}
+    adjusted = iter(holm([c.p for tests in found.values() for c in tests]))
+    out = [
+        f"| {title} | seeds | " + " | ".join(columns) + " |",
+        "|---" * (len(columns) + 2) + "|",
+    ]
+    for name, tests in found.items():
+        cells = [
+            f"{' / '.join(shared_means(*sides))}: {_said(c, next(adjusted))}"
+            for c, sides in zip(tests, complete[name], strict=True)
         ]
-        by_seed.setdefault(record.seed, {})[setting] = found
+        out.append(f"| {name} | {tests[0].support} | " + " | ".join(cells) + " |")
+    return [*out, ""]
+
+
+def _tested(on: Values, off: Values) -> bool:
+    return len(on.keys() & off.keys()) > 1
+
+
+def _said(c: Comparison, p: float) -> str:
+    return f"{interval(c)}, p {shown(p)}"
+
+
+def against(
+    others: Iterable[Row], measures: Sequence[Callable[[Row], Values]]
+) -> dict[str, list[Sides]]:
+    """Of each row: the subject's and its own values in every measure."""
+    subject = [measure(SUBJECT) for measure in measures]
     return {
-        seed: statistics.fmean(value for setting in SETTINGS for value in found[setting])
-        for seed, found in sorted(by_seed.items())
-        if all(setting in found for setting in SETTINGS)
+        ", ".join(other): list(zip(subject, (m(other) for m in measures), strict=True))
+        for other in others
     }
 
 
-def line(records: Sequence[Record], other: Row, strength: str) -> tuple[str, Mapping[str, float]]:
-    """A row of the table: accuracy and EO of both, and the differences; with the p-values."""
-    cells, p = [f"{other[0]}, {other[1]}", strength], {}
-    for metric in ("eo_mean", "accuracy"):
-        on, off = (means(records, row, strength, metric) for row in (SUBJECT, other))
-        seeds = sorted(on.keys() & off.keys())
-        if len(seeds) < 2:
-            return "", {}
-        c = compare_seeds([on[s] for s in seeds], [off[s] for s in seeds])
-        both = (statistics.fmean(side[s] for s in seeds) for side in (on, off))
-        cells.append(" / ".join(f"{value:.1f}" for value in both))
-        cells.append(f"{c.difference:+.1f} ({c.low:+.1f} to {c.high:+.1f})")
-        p[metric] = c.p
-    return "| " + " | ".join(cells) + " |", p
-
-
-def table(experiment: Path = HERE) -> str:
+def tables(experiment: Path = HERE) -> str:
     """All comparisons, the primary one first."""
     records = read_records(experiment)
-    head = "| against | head | EO | difference | accuracy | difference |"
-    out = [head, "|---|---|---|---|---|---|"]
-    primary, p = line(records, CONTROL, "small")
-    out.append(primary)
+
+    def measures(strength: str) -> list[Callable[[Row], Values]]:
+        return [lambda row, m=m: means(records, row, strength, m) for m in METRICS]
+
+    names = ("EO", "accuracy")
+    out = ["Primary", "", *family("against", names, against([CONTROL], measures("small")))]
     for strength in STRENGTHS:
-        for other in (CONTROL, *OTHERS):
-            if (other, strength) != (CONTROL, "small"):
-                out.append(line(records, other, strength)[0])
-    adjusted = holm(list(p.values()))
-    words = ", ".join(f"{name} {value:.3f}" for name, value in zip(p, adjusted, strict=True))
-    return "\n".join([*filter(None, out), "", f"Primary tests, p after Holm: {words}."])
+        rows = OTHERS if strength == "small" else (CONTROL, *OTHERS)
+        out += [f"Secondary: the {strength} head", ""]
+        out += family("against", names, against(rows, measures(strength)))
+    pairs: dict[str, list[Sides]] = {}
+    for metric in METRICS:
+        on, off = (of_heads(records, row, "small", metric) for row in (SUBJECT, CONTROL))
+        for pair in sorted(on.keys() & off.keys()):
+            pairs.setdefault(pair, []).append((on[pair], off[pair]))
+    out += ["Secondary: each pair by itself, small head, against the control", ""]
+    out += family("pair", names, pairs)
+    leaks = [lambda row, p=p: over_all(of_probes(records, row, p)) for p in PROBES]
+    out += ["Secondary: the group, read within a class (chance is 50)", ""]
+    out += family("against", ("linear probe", "MLP probe"), against((CONTROL, *OTHERS), leaks))
+    return "\n".join(out).rstrip()
 
 
 if __name__ == "__main__":
-    print(table())
+    print(tables())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from experiments.transfer.__main__ import CONTROL, SETTINGS, SUBJECT, means, table
+from experiments.transfer.__main__ import CONTROL, HERE, OTHERS, SETTINGS, SUBJECT, means, tables
 
 from shasam.documents import read_yaml
 from shasam.runs.records import Record
@@ -14,7 +14,10 @@ from shasam.runs.records import Record
 def record(setting: str, row: tuple[str, str], seed: int, eo: float, accuracy: float) -> Record:
     test = {"test": {"eo_mean": {"value": eo}, "accuracy": {"value": accuracy}}}
     heads = dict.fromkeys(("linear", "small", "large"), test)
-    metrics = {"transfer": {"Young": {"majority": 0.7, row[1]: heads}}}
+    metrics = {
+        "transfer": {"Young": {"majority": 0.7, row[1]: heads}},
+        "probe": {row[1]: {"linear_within_class": eo + 0.5, "mlp_within_class": eo + 0.6}},
+    }
     return Record(f"{setting}, {row[0]}", "run", seed, {"metrics": json.dumps(metrics)})
 
 
@@ -34,18 +37,23 @@ def test_a_seed_counts_with_the_mean_of_its_settings():
     assert list(means(less, SUBJECT, "small", "eo_mean")) == [40, 42]
 
 
-def test_the_primary_comparison_stands_first(monkeypatch):
+def test_a_row_that_lacks_a_setting_is_in_no_mean():
+    less = [r for r in records() if not r.label.startswith(SETTINGS[0])]
+    assert means(less, SUBJECT, "small", "eo_mean") == {}
+
+
+def test_the_primary_comparison_stands_first_and_pairs_and_probes_follow(monkeypatch):
     monkeypatch.setattr("experiments.transfer.__main__.read_records", lambda folder: records())
-    lines = table().splitlines()
-    assert lines[2].startswith("| balanced-hidden, hidden | small | 11.5 / 21.9 | -10.4 (")
-    assert "80.0 / 81.0 | -1.0 (" in lines[2]
-    assert lines[-1].startswith("Primary tests, p after Holm: eo_mean")
+    lines = tables().splitlines()
+    assert lines[0] == "Primary"
+    primary = "11.5 / 21.9: −10.4 (−10.4 to −10.4), p < 0.001 | 80.0 / 81.0: −1.0"
+    assert lines[4].startswith(f"| balanced-hidden, hidden | 3 | {primary}")
+    assert any(line.startswith("| a-by-m → Young | 3 | 10.0 / 20.4: −10.4") for line in lines)
+    assert "61.5 / 71.9: −10.4" in lines[-1] and "71.5 / 81.9: −10.4" in lines[-1]
 
 
 @pytest.mark.parametrize("setting", SETTINGS)
 def test_every_row_of_the_analysis_is_in_the_grids(setting):
-    from experiments.transfer.__main__ import HERE, OTHERS
-
     labels = {run["label"] for run in read_yaml(HERE / f"{setting}.yaml")["runs"]}
     assert labels == {f"{setting}, {label}" for label, _ in (SUBJECT, CONTROL, *OTHERS)}
     large = {
