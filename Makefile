@@ -16,7 +16,7 @@ help:
 	@echo "make test-pythons  wheel and sdist in clean environments, on every Python found (TORCH=1: torch everywhere)"
 	@echo "make test-newest   the wheel with the newest versions that the declared ranges allow"
 	@echo "make test-oldest   the plain install with the oldest versions that they allow"
-	@echo "make test-cpus  what computes in the fast tier, six times, as other processors and two threads would"
+	@echo "make test-cpus  what computes in the fast tier, as on processors with AVX2 and with SSE4 alone, and on two threads"
 	@echo "make audit-dependencies   known vulnerabilities of what the tests run with, and sbom.cdx.json"
 	@echo "make dist       wheel and sdist, checked, in dist/"
 	@echo "make test-reliability   the tests of experiments/reliability, at their full figures"
@@ -65,9 +65,13 @@ test-learns: $(VENV)/.installed-torch,jpeg,test,test-torch
 test-ray: $(VENV)/.installed-torch,jpeg,test,test-torch,ray
 	$(BIN)/python -m pytest -m "slow or not slow" tests/cluster
 
-# Each library is held to what another processor has; the last is about threads (one is `make test`).
-CPUS := ONEDNN_MAX_CPU_ISA=AVX2 ONEDNN_MAX_CPU_ISA=SSE41 ATEN_CPU_CAPABILITY=default \
-        ATEN_CPU_CAPABILITY=avx2 NUMBA_CPU_NAME=generic OMP_NUM_THREADS=2
+# Other machines, as far as the libraries let us act as one: a processor with AVX2, one with SSE4 alone,
+# and two threads (`make test` has one). tests/runs/test_other_cpus.py holds each library back alone.
+AVX2 := ONEDNN_MAX_CPU_ISA=AVX2 ATEN_CPU_CAPABILITY=avx2 MKL_ENABLE_INSTRUCTIONS=AVX2 \
+        OPENBLAS_CORETYPE=Haswell NUMBA_CPU_NAME=generic
+SSE4 := ONEDNN_MAX_CPU_ISA=SSE41 ATEN_CPU_CAPABILITY=default MKL_ENABLE_INSTRUCTIONS=SSE4_2 \
+        OPENBLAS_CORETYPE=Nehalem NUMBA_CPU_NAME=generic
+THREADS2 := OMP_NUM_THREADS=2
 
 # What computes with torch, numba or BLAS: only such results can follow from the processor or from
 # threads. Text, pages, the browser, hostile files and processes are the same everywhere.
@@ -79,11 +83,12 @@ COMPUTING := $(addprefix tests/,submodular losses mining methods models training
 	runs/test_several_attributes.py runs/test_train_on_vectors.py runs/test_kill_and_resume.py)
 
 test-cpus: $(VENV)/.installed-torch,jpeg,test,test-torch
-	@failed=; for setting in $(CPUS); do \
-	  echo "== $$setting"; \
-	  env $$setting $(BIN)/python -m pytest -n 2 --dist worksteal $(COMPUTING) || failed="$$failed $$setting"; \
+	@failed=; \
+	for machine in "$(AVX2)" "$(SSE4)" "$(THREADS2)"; do \
+	  echo "== $$machine"; \
+	  env $$machine $(BIN)/python -m pytest -n 2 --dist worksteal $(COMPUTING) || failed="$$failed; $$machine"; \
 	done; \
-	test -z "$$failed" || { echo "failed under:$$failed"; exit 1; }
+	test -z "$$failed" || { echo "failed under$$failed"; exit 1; }
 
 test-pythons: $(VENV)/.installed-release
 	$(BIN)/python tools/test_installed.py $(if $(TORCH),--torch)

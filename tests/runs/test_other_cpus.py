@@ -27,7 +27,7 @@ OLDEST = {
     "NUMBA_CPU_NAME": "generic",
     "OMP_NUM_THREADS": "1",
 }
-# the settings of `make test-cpus`, alone and the oldest processor of all
+# libraries held back alone, the oldest processor of all, and what `--reproducible` sets
 SETTINGS = {
     "the oldest": OLDEST,
     "oneDNN AVX2": {"ONEDNN_MAX_CPU_ISA": "AVX2"},
