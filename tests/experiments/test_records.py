@@ -239,11 +239,13 @@ def test_no_record_names_a_place_on_a_machine(experiment):
     sorted({p.parent.name for p in EXPERIMENTS.glob("*/*.yaml") if holds_records(p.parent)}),
 )
 def test_every_record_is_a_run_of_its_grid_under_its_label(experiment):
-    grid = runs_of_experiment(EXPERIMENTS / experiment)
+    grid: dict[tuple[str, int], list] = {}
+    for run in runs_of_experiment(EXPERIMENTS / experiment):
+        grid.setdefault((run.label, run.spec.seed), []).append(run)
     records = read_records(EXPERIMENTS / experiment)
     # also where a default has changed since: then the grid must say what it was
     for record in records:
-        own = [run for run in grid if (run.label, run.spec.seed) == (record.label, record.seed)]
+        own = grid.get((record.label, record.seed), [])
         assert label_of(record.spec, own) == record.label
     assert (EXPERIMENTS / experiment / "README.md").is_file()
     assert sum(map(len, by_label(records).values())) == len(records)

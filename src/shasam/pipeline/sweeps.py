@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,11 @@ class GridRun:
 
     label: str
     spec: RunSpec
+
+    @cached_property
+    def values(self) -> dict[str, Any]:
+        """The specification by dotted keys."""
+        return _flat(self.spec.as_dict())
 
 
 def expand(body: Mapping[str, Any]) -> list[RunSpec]:
@@ -112,10 +118,13 @@ def label_of(body: Mapping[str, Any], runs: Sequence[GridRun]) -> str | None:
     """
     known = set(_flat(body))
     known |= {key.replace("model.", "model.options.", 1) for key in known}  # before 0.2
-    own = {k: v for k, v in _flat(stored_spec(body).as_dict()).items() if k in known}
+    spec = stored_spec(body)
+    own = {k: v for k, v in _flat(spec.as_dict()).items() if k in known}
+    own = {k: v for k, v in own.items() if k not in ("data.root", "data.store")}
     for run in runs:
-        asked = _flat(run.spec.as_dict())
-        if all(asked.get(k) == v for k, v in own.items() if k not in ("data.root", "data.store")):
+        if (run.spec.method, run.spec.seed) != (spec.method, spec.seed):
+            continue
+        if all(run.values.get(k) == v for k, v in own.items()):
             return run.label
     return None
 
