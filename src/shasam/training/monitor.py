@@ -527,8 +527,8 @@ class PlateauWatch:
     def _advice(self, run: StageRun, skill: Skill) -> str:
         name, rate = run.stage.name, run.spec.lr * run.slower
         known = (
-            f"{100 * skill.accuracy:.1f} % of {skill.rows} rows are right, always saying the "
-            f"most common class is for {100 * skill.majority:.1f} %"
+            f"{100 * skill.accuracy:.1f} % of {skill.rows} rows are right; always naming the most "
+            f"common class would be for {100 * skill.majority:.1f} %"
         )
         said = (
             f"after {self.state.step} of {run.total} steps stage {name} is hardly better than a "
