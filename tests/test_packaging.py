@@ -11,6 +11,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from tests.test_extras import names_in
+from tools.audit_dependencies import problems
 
 import shasam
 from shasam.extras import MODULES
@@ -89,7 +90,19 @@ def test_a_release_is_checked_for_known_vulnerabilities_and_lists_what_was_teste
     assert "sbom.cdx.json" in release
     make = (ROOT / "Makefile").read_text(encoding="utf-8")
     recipe = make.split("\naudit-dependencies:")[1].split("\n\n")[0]
-    assert recipe.count("pip_audit") == 2 and "cyclonedx-json" in recipe
+    assert "tools/audit_dependencies.py" in recipe
+
+
+def test_a_package_that_was_not_looked_up_is_not_taken_for_a_safe_one() -> None:
+    safe = {"name": "numpy", "version": "2.4.6", "vulns": []}
+    ours = {"name": "shasam", "skip_reason": "distribution marked as editable"}
+    lost = {"name": "pillow", "skip_reason": "Dependency not found on PyPI"}
+    hole = {"id": "CVE-1", "fix_versions": ["3.2"], "aliases": [], "description": ""}
+    holed = {"name": "jinja2", "version": "3.1", "vulns": [hole]}
+    assert problems({"dependencies": [safe, ours]}) == []
+    assert problems({"dependencies": [safe, holed]}) == ["jinja2 3.1: CVE-1, mended in 3.2"]
+    (line,) = problems({"dependencies": [safe, ours, lost]})
+    assert line.startswith("1 of 3 packages could not be looked up (pillow)")
 
 
 @pytest.mark.parametrize("python", PYTHONS)
