@@ -33,6 +33,10 @@ OTHERS: tuple[Row, ...] = (
     ("mmd", "encoder"),
     ("hsic", "encoder"),
 )
+# width.yaml: rows at several widths, over two of the settings
+WIDTHS = (8, 32, 128)
+OF_WIDTHS: tuple[Row, ...] = (CONTROL, ("random sets, CE", "projection"))
+AT_WIDTHS: Row = ("random sets, FLCMI + CE", "projection")
 STRENGTHS = ("linear", "small", "large")
 PROBES = ("linear_within_class", "mlp_within_class")
 METRICS = ("eo_mean", "accuracy")
@@ -54,6 +58,16 @@ def of_heads(records: Sequence[Record], row: Row, strength: str, metric: str) ->
     return found
 
 
+def majorities(records: Sequence[Record]) -> dict[str, float]:
+    """For each pair: what always naming the later target's most common class gives, per cent."""
+    found: dict[str, list[float]] = {}
+    for record in records:
+        setting = record.label.partition(", ")[0]
+        for target, body in record.metrics["transfer"].items():
+            found.setdefault(f"{setting} → {target}", []).append(100 * body["majority"])
+    return {pair: statistics.fmean(values) for pair, values in found.items()}
+
+
 def of_probes(records: Sequence[Record], row: Row, probe: str) -> dict[str, Values]:
     """For each setting: how well a probe reads the group within a class (chance is 50)."""
     label, kind = row
@@ -65,9 +79,9 @@ def of_probes(records: Sequence[Record], row: Row, probe: str) -> dict[str, Valu
     return found
 
 
-def over_all(found: Mapping[str, Values]) -> Values:
+def over_all(found: Mapping[str, Values], settings: Sequence[str] = SETTINGS) -> Values:
     """The mean over all that was measured, of each seed that every setting has."""
-    if {name.partition(" → ")[0] for name in found} != set(SETTINGS):
+    if {name.partition(" → ")[0] for name in found} != set(settings):
         return {}
     shared = set.intersection(*(set(values) for values in found.values()))
     return {s: statistics.fmean(values[s] for values in found.values()) for s in sorted(shared)}
@@ -76,6 +90,12 @@ def over_all(found: Mapping[str, Values]) -> Values:
 def means(records: Sequence[Record], row: Row, strength: str, metric: str) -> Values:
     """The mean over all pairs of each seed that every setting has, in per cent."""
     return over_all(of_heads(records, row, strength, metric))
+
+
+def at_width(records: Sequence[Record], row: Row, width: int, metric: str) -> Values:
+    """The mean of the small head over the seven pairs of width.yaml."""
+    named = (f"{row[0]}, width {width}", row[1])
+    return over_all(of_heads(records, named, "small", metric), SETTINGS[:2])
 
 
 Sides = tuple[Values, Values]
@@ -132,15 +152,27 @@ def tables(experiment: Path = HERE) -> str:
         out += [f"Secondary: the {strength} head", ""]
         out += family("against", names, against(rows, measures(strength)))
     pairs: dict[str, list[Sides]] = {}
+    common = majorities(records)
     for metric in METRICS:
         on, off = (of_heads(records, row, "small", metric) for row in (SUBJECT, CONTROL))
         for pair in sorted(on.keys() & off.keys()):
-            pairs.setdefault(pair, []).append((on[pair], off[pair]))
+            name = f"{pair} ({common[pair]:.1f})"
+            pairs.setdefault(name, []).append((on[pair], off[pair]))
     out += ["Secondary: each pair by itself, small head, against the control", ""]
-    out += family("pair", names, pairs)
+    out += family("pair (most common class)", names, pairs)
     leaks = [lambda row, p=p: over_all(of_probes(records, row, p)) for p in PROBES]
     out += ["Secondary: the group, read within a class (chance is 50)", ""]
     out += family("against", ("linear probe", "MLP probe"), against((CONTROL, *OTHERS), leaks))
+    wide: dict[str, list[Sides]] = {}
+    for width in WIDTHS:
+        for other in OF_WIDTHS:
+            sides = [
+                (at_width(records, AT_WIDTHS, width, m), at_width(records, other, width, m))
+                for m in METRICS
+            ]
+            wide[f"{width}: {', '.join(other)}"] = sides
+    out += [f"Widths: {', '.join(AT_WIDTHS)}, against rows of the same width, small head", ""]
+    out += family("width and row", names, wide)
     return "\n".join(out).rstrip()
 
 

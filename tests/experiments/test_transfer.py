@@ -48,8 +48,24 @@ def test_the_primary_comparison_stands_first_and_pairs_and_probes_follow(monkeyp
     assert lines[0] == "Primary"
     primary = "11.5 / 21.9: −10.4 (−10.4 to −10.4), p < 0.001 | 80.0 / 81.0: −1.0"
     assert lines[4].startswith(f"| balanced-hidden, hidden | 3 | {primary}")
-    assert any(line.startswith("| a-by-m → Young | 3 | 10.0 / 20.4: −10.4") for line in lines)
-    assert "61.5 / 71.9: −10.4" in lines[-1] and "71.5 / 81.9: −10.4" in lines[-1]
+    assert any(
+        line.startswith("| a-by-m → Young (70.0) | 3 | 10.0 / 20.4: −10.4") for line in lines
+    )
+    assert any("61.5 / 71.9: −10.4" in line and "71.5 / 81.9: −10.4" in line for line in lines)
+
+
+def test_widths_are_compared_over_the_two_settings_of_their_grid(monkeypatch):
+    def of(name: str, eo: float) -> list[Record]:
+        row = (f"{name}, width 8", dict([CONTROL, *OTHERS])[name])
+        return [record(s, row, seed, eo, 0.8) for s in SETTINGS[:2] for seed in (50, 51)]
+
+    made = [*of("random sets, FLCMI + CE", 0.1), *of("balanced-hidden", 0.3)]
+    monkeypatch.setattr("experiments.transfer.__main__.read_records", lambda folder: made)
+    assert (
+        tables()
+        .splitlines()[-1]
+        .startswith("| 8: balanced-hidden, hidden | 2 | 10.0 / 30.0: −20.0")
+    )
 
 
 @pytest.mark.parametrize("setting", SETTINGS)
