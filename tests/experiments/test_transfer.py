@@ -76,3 +76,7 @@ def test_every_row_of_the_analysis_is_in_the_grids(setting):
         run["label"].removesuffix(", large head") for run in read_yaml(HERE / "large.yaml")["runs"]
     }
     assert {label for label in large if label.startswith(f"{setting}, ")} < labels
+
+
+def test_the_tables_of_the_page_come_out_of_the_records():
+    assert tables() in (HERE / "README.md").read_text(encoding="utf-8")
