@@ -364,9 +364,9 @@ def other_value(case: Case, path: Path) -> None:
     """A value of a JSON or YAML document, or of the first lines of a log, becomes another."""
     if path.suffix not in (".json", ".yaml", ".jsonl"):
         return damage(case, path)
-    text = path.read_text()
-    lines = text.splitlines() if path.suffix == ".jsonl" else [text]
     try:
+        text = path.read_text()
+        lines = text.splitlines() if path.suffix == ".jsonl" else [text]
         body = yaml.safe_load(lines[0]) if path.suffix == ".yaml" else json.loads(lines[0])
     except (ValueError, IndexError, yaml.YAMLError):
         return damage(case, path)
@@ -375,7 +375,7 @@ def other_value(case: Case, path: Path) -> None:
         return damage(case, path)
     parent, key = case.random.choice(places)
     parent[key] = case.random.choice(VALUES)
-    lines[0] = json.dumps(body)
+    lines[0] = json.dumps(body, default=str)  # YAML has dates
     path.write_text("\n".join(lines) + "\n")
     return None
 

@@ -107,7 +107,7 @@ CSV = [
     b"label,prediction,sensitive\n" + b"inf,1,a\n" * 1000,
     b"label,prediction,sensitive\n" + b"1e999,1,a\n",
     b"label,prediction,sensitive\n" + b"".join(b"%d,%d,a\n" % (k, k) for k in range(15_000)),
-    b"label,prediction,sensitive\n" + b"".join(b"%d,1,%d\n" % (k % 2, k) for k in range(15_000)),
+    b"label,prediction,sensitive\n" + b"".join(b"%d,1,g%d\n" % (k % 2, k) for k in range(15_000)),
     b"\xff\xfelabel,prediction,sensitive\n1,1,a\n",
     b"label,label,sensitive\n1,1,a\n",
     b"PK\3\4" + b"\0" * 1000,

@@ -96,6 +96,18 @@ def test_checkpoints_that_are_a_link_are_neither_read_nor_written(run, tmp_path)
     assert {p.name: p.read_bytes() for p in outside.iterdir()} == before
 
 
+def test_a_run_whose_folder_is_a_link_is_neither_gone_on_with_nor_swept(run, tmp_path) -> None:
+    (run / "DONE").unlink()
+    outside = Path(shutil.move(run, tmp_path / "outside"))
+    run.symlink_to(outside)
+    before = {p: p.stat().st_mtime_ns for p in [outside, *outside.rglob("*")]}
+    with pytest.raises(CheckpointError, match="is a link, and a run is written into a folder"):
+        train_again(run)
+    with pytest.raises(CheckpointError, match="is a link, and a run is written into a folder"):
+        sweep([RunDirectory(run).spec()], run.parent, ExecutionOptions(device="cpu"))
+    assert {p: p.stat().st_mtime_ns for p in [outside, *outside.rglob("*")]} == before
+
+
 def test_a_run_that_goes_on_does_not_copy_what_its_log_links_to(run, tmp_path) -> None:
     (run / "DONE").unlink()
     canary = linked(run, "log.jsonl", tmp_path / "canary")

@@ -286,6 +286,10 @@ def test_shards_that_cannot_be_used_are_named(small, tmp_path) -> None:
     mixed = [str(tmp_path / "cut" / f"part-{number}.parquet") for number in (1, 0)]
     with pytest.raises(InputError, match="do not have one length: 4, 6"):
         ParquetShards.open(mixed).read(1990, 2005)
+    other = pa.table({"z": pa.array([b"12345678"] * 9)})  # of another type than the first file's
+    pq.write_table(other, tmp_path / "cut" / "part-0.parquet")
+    with pytest.raises(InputError, match="are binary, and not lists of numbers"):
+        ParquetShards.open(mixed).read(1990, 2005)
     (tmp_path / "text.csv").write_text("a,b\n")
     with pytest.raises(InputError, match="is no Parquet file"):
         ParquetShards.open([str(tmp_path / "text.csv")])

@@ -468,6 +468,8 @@ def _parquet(path: Path, key: str) -> np.ndarray:
 
 def _matrix(chunk: pa.Array, width: int | None, name: str) -> np.ndarray:
     """Return lists of one length as (n, D); a missing list is a row of NaN."""
+    if not is_vector(chunk.type):
+        raise InputError(f"the vectors of {name} are {chunk.type}, and not lists of numbers")
     missing = chunk.is_null().to_numpy(zero_copy_only=False)
     values = chunk.flatten()
     if pa.types.is_fixed_size_list(chunk.type):

@@ -304,6 +304,7 @@ def _taught(
 
 def _check_place(run: RunDirectory) -> None:
     """Refuse a folder that cannot be written before images are packed."""
+    run.refuse_link()
     try:
         check_writable(run.path, folder=True)
     except FileError as error:

@@ -253,8 +253,18 @@ class RunDirectory:
         folder = self.file("checkpoints")
         return folder.is_dir() and any(folder.glob("*.json"))
 
+    def refuse_link(self) -> None:
+        """Refuse a run whose folder is a link: what is written there would be somewhere else."""
+        if self.path.is_symlink():
+            raise CheckpointError(
+                f"{self.path} is a link, and a run is written into a folder of its own; remove the "
+                "link, or choose another place with ",
+                Argument("out"),
+            )
+
     def make(self) -> None:
         """Create the directory, or say why that cannot be."""
+        self.refuse_link()
         try:
             write_atomic(self.file(".writable"), b"")
             self.file(".writable").unlink(missing_ok=True)
@@ -293,6 +303,7 @@ class RunDirectory:
         The run itself takes the lock. A claim is refused while another sweep has claimed the run,
         and while any process has its lock.
         """
+        self.refuse_link()
         with self.lock(".claim"):
             with self.lock():
                 pass
