@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from shasam.errors import DataError, ShasamError
-from shasam.runs.directory import log_lines, stream_log
-from shasam.runs.records import keep, read_records, unpack
+from shasam.runs.directory import RunDirectory, log_lines, stream_log
+from shasam.runs.records import columns_of, keep, read_records, unpack
 
 TEXTS = ("spec.yaml", "metrics.json", "provenance.json", "log.jsonl")
 
@@ -132,3 +132,27 @@ def test_a_page_draws_a_few_thousand_points_of_a_long_log(tmp_path) -> None:
     for step in range(MOST_POINTS):
         short.add({"step": step})
     assert [epoch["step"] for epoch in short.epochs()] == list(range(MOST_POINTS))
+
+
+@pytest.mark.parametrize("names", [["label"], ["metrics", "spec"]])
+def test_damaged_records_are_a_sentence(run, tmp_path, names) -> None:
+    keep([run], tmp_path / "exp", {run.name: "ce"})
+    whole = bytearray((tmp_path / "exp" / "records.parquet").read_bytes())
+    refused = 0
+    for place in range(len(whole) - 400, len(whole) - 8, 7):  # of the footer, which names columns
+        damaged = bytearray(whole)
+        damaged[place] = 0x0F
+        (tmp_path / "exp" / "records.parquet").write_bytes(damaged)
+        try:
+            columns_of(tmp_path / "exp", names)
+        except ShasamError as error:
+            refused += "records" in str(error)
+    assert refused
+
+
+@pytest.mark.parametrize("odd", [[[1.0]], ["1"], [b"1"], [None]])
+def test_an_embedding_that_holds_no_numbers_is_a_sentence(run, odd) -> None:
+    columns = {"x": [1.0], "y": [2.0], "target": odd, "sensitive": [0]}
+    pq.write_table(pa.table(columns), run / "embedding.parquet")
+    with pytest.raises(DataError, match=r"embedding\.parquet is not as shasam writes it"):
+        RunDirectory(run).embedding()

@@ -374,6 +374,9 @@ class RunDirectory:
                 f"{self.path.name}/embedding.parquet cannot be read: {error}"
             ) from error
         with of_our_shape(path):
+            for field in table.schema:
+                if not (pa.types.is_floating(field.type) or pa.types.is_integer(field.type)):
+                    raise TypeError(f"{field.name} holds {field.type}")
             columns = {name: table.column(name).to_numpy() for name in names}
             finite = np.isfinite(columns["x"]) & np.isfinite(columns["y"])
             shown = {name: values[finite] for name, values in columns.items()}

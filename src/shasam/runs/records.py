@@ -313,8 +313,13 @@ def _read(experiment: Path, name: str, columns: Sequence[str] | None = None) -> 
     advice = "; give the folder of an experiment, such as experiments/utkface"
     wanted = columns
     if columns is not None:
-        with of_our_shape(experiment / name), open_regular(experiment / name) as file:
-            known = pq.ParquetFile(file).schema_arrow.names
+        with open_regular(experiment / name) as file:
+            try:
+                known = pq.ParquetFile(file).schema_arrow.names
+            except (OSError, ValueError, pa.ArrowException) as error:
+                raise DataError(
+                    f"{experiment / name} cannot be read as Parquet: {str(error).strip()}"
+                ) from error
         wanted = [column for column in dict.fromkeys([*columns, "run"]) if column in known]
     table = _parquet(experiment, name, advice, wanted)
     if "run" not in table.column_names or not pa.types.is_string(table.schema.field("run").type):
