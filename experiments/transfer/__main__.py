@@ -148,6 +148,8 @@ def tables(experiment: Path = HERE) -> str:
     names = ("EO", "accuracy")
     out = ["Primary", "", *family("against", names, against([CONTROL], measures("small")))]
     for strength in STRENGTHS:
+        if not means(records, SUBJECT, strength, "eo_mean"):
+            continue  # the large head is a grid of its own
         rows = OTHERS if strength == "small" else (CONTROL, *OTHERS)
         out += [f"Secondary: the {strength} head", ""]
         out += family("against", names, against(rows, measures(strength)))
